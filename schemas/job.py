@@ -1,0 +1,246 @@
+"""The job spec: one job, one dataset, one output folder. Every key of a job file is a field here.
+
+`null` (or a missing key) in `sampling`, `model` and `engine` means "vLLM's own default".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Order = Literal["auto", "input", "longest_first", "shortest_first"]
+
+
+class Section(BaseModel):
+    """A part of the spec. Unknown keys are refused, so a typo never passes silently."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
+
+
+class InputSpec(Section):
+    """Where the rows come from."""
+
+    path: str | list[str] = Field(description="Parquet file, folder, glob, or a list of them; any fsspec URL.")
+    id_column: str | None = Field(None, description="Column that names a row; `verify` checks that it is unique.")
+    filter: str | None = Field(None, description="Row-wise SQL predicate (Polars), e.g. \"lang = 'en'\"; null is false.")
+    limit: int | None = Field(None, ge=1, description="Only the first N rows of the dataset. `run --limit N` sets it.")
+    storage_options: dict[str, Any] = Field(default_factory=dict, description="Passed to fsspec for the input.")
+
+
+class PromptSpec(Section):
+    """How a row becomes a prompt. Exactly one of user, template, column, messages_column, token_ids_column."""
+
+    system: str | None = Field(None, description="System message (Jinja over the row's columns); goes with `user`.")
+    user: str | None = Field(None, description="User message (Jinja over the row's columns), rendered as a chat.")
+    template: str | None = Field(None, description="The whole prompt (Jinja over the row's columns), without a chat.")
+    column: str | None = Field(None, description="Text column that is the whole prompt, without a chat template.")
+    messages_column: str | None = Field(None, description="Column of chat messages: list<struct<role, content>>.")
+    token_ids_column: str | None = Field(None, description="Column of token ids: list<int>.")
+    chat_template: str | None = Field(None, description="Chat template, as text or a file; default the model's own.")
+    chat_template_kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="Extra variables of the chat template, e.g. enable_thinking: false."
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> PromptSpec:
+        given = [name for name in PROMPT_SOURCES if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"found {' and '.join(given) or 'none'}; allowed: exactly one of {', '.join(PROMPT_SOURCES)}")
+        if self.system is not None and self.user is None:
+            raise ValueError(f"found system with {given[0]}; allowed: system only together with user")
+        if not self.is_chat and (self.chat_template or self.chat_template_kwargs):
+            raise ValueError(f"found chat_template with {given[0]}; allowed: only with user or messages_column")
+        return self
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the model's chat template renders the prompt."""
+        return self.user is not None or self.messages_column is not None
+
+
+PROMPT_SOURCES = ("user", "template", "column", "messages_column", "token_ids_column")
+
+
+class StructuredOutputsSpec(Section):
+    """Constrain the answer (vLLM's StructuredOutputsParams). Exactly one of json, regex, choice, grammar."""
+
+    json_schema: dict[str, Any] | str | None = Field(None, alias="json", description="JSON Schema, as mapping or text.")
+    regex: str | None = Field(None, description="Regular expression that the whole answer matches.")
+    choice: list[str] | None = Field(None, min_length=1, description="The answer is one of these strings.")
+    grammar: str | None = Field(None, description="Context-free grammar (EBNF).")
+
+    @model_validator(mode="after")
+    def _one_constraint(self) -> StructuredOutputsSpec:
+        given = [name for name in ("json", "regex", "choice", "grammar") if getattr(self, _python_name(name)) is not None]
+        if len(given) != 1:
+            raise ValueError(f"found {' and '.join(given) or 'none'}; allowed: exactly one of json, regex, choice, grammar")
+        return self
+
+
+def _python_name(key: str) -> str:
+    return "json_schema" if key == "json" else key
+
+
+class SamplingSpec(Section):
+    """Sampling parameters, named and meant as vLLM's SamplingParams. One answer per row."""
+
+    max_tokens: int = Field(ge=1, description="Most output tokens of one row (required: it bounds the cost).")
+    temperature: float | None = Field(None, ge=0, le=2, description="0 is greedy. vLLM's default is 1.")
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=-1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(None, gt=0, le=2)
+    seed: int | None = None
+    min_tokens: int | None = Field(None, ge=0)
+    stop: list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[int] | None = None
+    logit_bias: dict[int, float] | None = None
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    structured_outputs: StructuredOutputsSpec | None = Field(None, description="json, regex, choice or grammar.")
+    extra: dict[str, Any] = Field(default_factory=dict, description="Any other parameter of vllm.SamplingParams.")
+    per_row_column: str | None = Field(None, description="Struct column that overrides these per row; null keeps them.")
+    from_model: bool = Field(False, description="Start from the sampling values of the model's generation_config.")
+
+    @model_validator(mode="after")
+    def _one_answer(self) -> SamplingSpec:
+        for name in REFUSED_SAMPLING:
+            if name in self.extra:
+                raise ValueError(f"extra.{name}: found {self.extra[name]!r}; not allowed: {REFUSED_SAMPLING[name]}")
+        for name in self.extra:
+            if name in type(self).model_fields:
+                raise ValueError(f"extra.{name}: is a key of sampling itself; allowed: sampling.{name}")
+        return self
+
+
+REFUSED_SAMPLING = {
+    "n": "a row has one answer",
+    "logprobs": "results have no column for them",
+    "prompt_logprobs": "results have no column for them",
+    "output_kind": "batchjobs sets it",
+    "detokenize": "batchjobs sets it",
+}
+
+
+class ModelSpec(Section):
+    """Which model answers."""
+
+    name: str = Field(description="Folder or hub name of the model.")
+    revision: str | None = Field(None, description="Revision of a hub model; pin it to make runs comparable.")
+    tokenizer: str | None = Field(None, description="Folder or hub name of the tokenizer; default the model's.")
+    tokenizer_revision: str | None = None
+    trust_remote_code: bool = False
+    dtype: str | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    max_model_len: int | None = Field(None, ge=1, description="Context length in tokens; default the model's.")
+    reasoning_parser: str | None = Field(None, description="vLLM's parser that splits reasoning from the answer.")
+
+
+class EchoSpec(Section):
+    """Behaviour of the model-free `echo` engine. The `*_rows` are row numbers of the dataset."""
+
+    answer: str = Field("{prompt}", description="The answer; {prompt} and {row} are replaced.")
+    tokens_per_s: float | None = Field(None, gt=0, description="Speed over all running requests; default unlimited.")
+    start_s: float = Field(0, ge=0, description="Seconds that the start takes.")
+    max_model_len: int = Field(4096, ge=1)
+    vocab_size: int = Field(1_000_000, ge=1)
+    fail_at_start: str | None = Field(None, description="Raise this message at start.")
+    reject_rows: list[int] = Field(default_factory=list, description="Refused on submit.")
+    error_rows: list[int] = Field(default_factory=list, description="End with finish reason `error`.")
+    abort_rows: list[int] = Field(default_factory=list, description="End with finish reason `abort`.")
+    raise_rows: list[int] = Field(default_factory=list, description="The engine raises while it runs one of these.")
+    die_rows: list[int] = Field(default_factory=list, description="The process is killed while it runs one of these.")
+    hang_rows: list[int] = Field(default_factory=list, description="The engine hangs while it runs one of these.")
+
+
+class EngineSpec(Section):
+    """The engine and what it holds. Only `kind` and `extra` can change a result."""
+
+    kind: Literal["vllm", "echo"] = Field("vllm", description="`echo` answers without a model: the dry run.")
+    max_num_seqs: int | Literal["auto"] = Field("auto", description="Requests that run at the same time.")
+    max_num_batched_tokens: int | Literal["auto"] = Field("auto", description="Tokens of one engine step.")
+    tensor_parallel_size: int = Field(1, ge=1, description="GPUs of one replica.")
+    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
+    kv_cache_memory_bytes: int | None = Field(None, ge=1, description="Bytes of KV cache; always set it on CPU.")
+    enforce_eager: bool | None = Field(None, description="No compilation, no CUDA graphs: starts faster, runs slower.")
+    enable_prefix_caching: bool | None = None
+    replicas: Literal[1] = Field(1, description="Engines of the job. One for now.")
+    python: str | None = Field(None, description="Interpreter of the replicas, e.g. of an environment with vLLM.")
+    env: dict[str, str] = Field(default_factory=dict, description="Extra environment variables of the replicas.")
+    extra: dict[str, Any] = Field(default_factory=dict, description="Any other argument of vllm.LLM, untouched.")
+    echo: EchoSpec = Field(default_factory=lambda: EchoSpec())
+
+    @model_validator(mode="after")
+    def _counts(self) -> EngineSpec:
+        for name in ("max_num_seqs", "max_num_batched_tokens"):
+            value = getattr(self, name)
+            if isinstance(value, int) and value < 1:
+                raise ValueError(f"{name}: found {value}; allowed: 'auto' or an integer of at least 1")
+        for name in self.extra:
+            if name in ENGINE_OWN_NAMES:
+                raise ValueError(f"extra.{name}: allowed: {ENGINE_OWN_NAMES[name]}")
+        return self
+
+
+ENGINE_OWN_NAMES = {
+    "model": "model.name",
+    "hf_config_path": "model.name",
+    **{n: f"model.{n}" for n in ModelSpec.model_fields if n not in ("name",)},
+    **{n: f"engine.{n}" for n in ("max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size",
+                                  "gpu_memory_utilization", "kv_cache_memory_bytes", "enforce_eager",
+                                  "enable_prefix_caching")},
+    "disable_log_stats": "nothing: the summary needs the engine's statistics",
+    "data_parallel_size": "engine.replicas",
+}  # fmt: skip
+
+
+class OutputSpec(Section):
+    """Where the results go."""
+
+    path: str = Field(description="Folder of the results; any fsspec URL. Empty, or of this same job.")
+    keep_columns: list[str] | None = Field(None, description="Input columns to copy; default all.")
+    prefix: str = Field("", description="Put before the names of the result columns, e.g. `llm_`.")
+    storage_options: dict[str, Any] = Field(default_factory=dict, description="Passed to fsspec for the output.")
+
+
+class RunSpec(Section):
+    """How the job runs. Only `shard_rows` is part of the job's identity."""
+
+    shard_rows: int = Field(4096, ge=1, description="Rows per shard, the unit of commit.")
+    order: Order = Field("auto", description="Order inside a window; `auto` is longest first. Never changes results.")
+    max_error_rate: float = Field(0.02, ge=0, le=1, description="Above this share of failed rows the job is partial.")
+    drain_seconds: float = Field(20, ge=0, description="How long running requests may finish after a stop.")
+
+
+class CostSpec(Section):
+    """What the hardware costs."""
+
+    usd_per_hour: float = Field(ge=0, description="Price in US dollars of one replica for one hour.")
+
+
+class JobSpec(Section):
+    """One batch-inference job: every row of a Parquet dataset gets one answer."""
+
+    name: str = Field(min_length=1, description="Name of the job, for people.")
+    input: InputSpec
+    prompt: PromptSpec
+    sampling: SamplingSpec
+    model: ModelSpec | None = Field(None, description="May be left out with the echo engine.")
+    engine: EngineSpec = Field(default_factory=lambda: EngineSpec())
+    output: OutputSpec
+    run: RunSpec = Field(default_factory=lambda: RunSpec())
+    cost: CostSpec | None = None
+
+    @model_validator(mode="after")
+    def _model_for_vllm(self) -> JobSpec:
+        if self.engine.kind == "vllm" and self.model is None:
+            raise ValueError("model: missing; required with engine.kind vllm")
+        return self

@@ -1,0 +1,156 @@
+"""`summary.json`: what the job did. `rows`, `errors`, `tokens`, `cost` cover the job over all its runs, the rest this run.
+
+Figures that are not known are null, never 0.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel
+
+State = Literal["completed", "failed", "refused", "partial", "running"]
+EXIT_CODES: dict[str, int] = {"completed": 0, "failed": 1, "refused": 2, "partial": 3}
+
+
+class Rows(BaseModel):
+    """total = ok + error = generated + deduplicated + reused + rejected; filtered rows have no output row."""
+
+    total: int = 0
+    filtered: int = 0
+    ok: int = 0
+    error: int = 0
+    generated: int = 0  # by the engine, in this run
+    deduplicated: int = 0
+    reused: int = 0  # from a part or journal of an earlier run
+    rejected: int = 0  # never reached the engine, in this run
+
+
+class Tokens(BaseModel):
+    """Tokens of the job; each generation counted once."""
+
+    prompt: int = 0
+    output: int = 0
+    cached: int = 0  # prompt tokens that came from the prefix cache
+    recomputed: int | None = None  # computed again after a preemption
+
+
+class Seconds(BaseModel):
+    """Wall clock of this run by phase, in seconds."""
+
+    wall: float = 0
+    plan: float = 0
+    engine_start: float = 0
+    generating: float = 0  # first request fed to last answer
+    finish: float = 0  # last answer to end
+    starved: float = 0  # free slots and nothing to run, though rows were left
+    tail: float = 0  # all fed, fewer than half the slots running
+
+
+class EngineSeconds(BaseModel):
+    """Seconds that engines were held in this run, by label, summed over replicas. The labels add up to `held`."""
+
+    held: float = 0
+    startup: float = 0
+    productive: float = 0
+    starved: float = 0
+    tail: float = 0
+    draining: float = 0
+    lost: float = 0
+
+
+class Rate(BaseModel):
+    """Requests and tokens per second."""
+
+    requests_per_s: float | None = None
+    output_tokens_per_s: float | None = None
+    total_tokens_per_s: float | None = None
+
+
+class Percentiles(BaseModel):
+    """Seconds."""
+
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+class Latency(BaseModel):
+    """Of the requests generated in this run. `ttft_s` includes the wait in our backlog, as vLLM means it."""
+
+    queue_s: Percentiles = Percentiles()
+    ttft_s: Percentiles = Percentiles()
+    tpot_s: Percentiles = Percentiles()
+
+
+class EngineFigures(BaseModel):
+    """The engine of this run."""
+
+    kind: str
+    version: str | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_model_len: int | None = None
+    kv_cache_tokens: int | None = None
+    kv_cache_usage_peak: float | None = None  # 0..1
+    prefix_cache_hit_rate: float | None = None  # 0..1
+    preemptions: int | None = None
+
+
+class Cost(BaseModel):
+    """US dollars, from the seconds that engines were held; null without `cost.usd_per_hour`."""
+
+    usd_total: float | None = None
+    usd_this_run: float | None = None
+    usd_per_1k_rows: float | None = None
+    usd_per_1m_input_tokens: float | None = None
+    usd_per_1m_output_tokens: float | None = None
+
+
+class Attempt(BaseModel):
+    """One life of one replica's process."""
+
+    replica: int
+    attempt: int
+    started: datetime
+    ended: datetime | None = None
+    held_s: float = 0
+    usd_per_hour: float | None = None
+    cause: str | None = None  # why it ended: done, stopped, start_failed, died, lost
+    evidence: list[str] = []  # last lines of its log, if it did not end well
+    remedy: str | None = None
+    rows_done: int = 0
+    settings: dict[str, object] = {}
+    versions: dict[str, str] = {}
+
+
+class ShardCounts(BaseModel):
+    """Shards of the plan, committed by any run, and committed by earlier runs."""
+
+    total: int = 0
+    committed: int = 0
+    reused: int = 0
+
+
+class Summary(BaseModel):
+    """What a run left behind; also the answer of a run that had nothing to do."""
+
+    state: State
+    exit_code: int
+    job: str
+    output: str
+    message: str = ""  # one sentence: the verdict, and the next command where there is one
+    rows: Rows
+    errors: dict[str, int] = {}
+    warnings: dict[str, int] = {}
+    tokens: Tokens
+    seconds: Seconds
+    engine_seconds: EngineSeconds
+    rate: Rate
+    rate_wall: Rate  # the same over the whole wall clock
+    latency: Latency
+    engine: EngineFigures
+    cost: Cost
+    attempts: list[Attempt] = []
+    shards: ShardCounts
