@@ -17,6 +17,7 @@ EXIT_CODES: dict[str, int] = {"completed": 0, "failed": 1, "refused": 2, "partia
 class Rows(BaseModel):
     """total = ok + error = generated + deduplicated + reused + rejected; filtered rows have no output row."""
 
+    planned: int = 0  # rows of the dataset, before the filter
     total: int = 0
     filtered: int = 0
     ok: int = 0

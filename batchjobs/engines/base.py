@@ -15,6 +15,7 @@ class Request:
     max_tokens: int
     sampling: dict[str, Any] = field(default_factory=dict)  # effective SamplingParams by name, without max_tokens
     request_hash: str = ""
+    text: str | None = None  # the rendered prompt, kept only for engines that echo and for people
 
 
 @dataclass(slots=True)

@@ -1,0 +1,58 @@
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+BIN := .venv/bin
+READY := .venv/.ready
+MODEL := demo/model/config.json
+
+ROWS ?= 256
+FRESH ?=
+
+# Tests, demo and benchmark stay on this machine.
+export DO_NOT_TRACK := 1
+export VLLM_NO_USAGE_STATS := 1
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+
+.PHONY: help setup demo test test-fast check fmt bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | \
+		while IFS=$$'\t' read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
+
+setup: $(READY) ## make .venv/ with CPU vLLM and all tools (PYTHON= names the interpreter)
+
+# Only what these files say can change what is installed, so a second call is instant.
+$(READY): pyproject.toml constraints.txt scripts/setup.sh
+	@bash scripts/setup.sh
+	@touch $@
+
+$(MODEL): | $(READY)
+	@$(BIN)/python scripts/build_model.py demo/model
+
+demo: $(READY) $(MODEL) ## run the demo job for real (ROWS=256, FRESH=1 starts over)
+	@$(BIN)/python scripts/demo.py --rows $(ROWS) $(if $(filter-out 0,$(FRESH)),--fresh)
+
+test: $(READY) $(MODEL) ## run every test (ARGS= goes to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-fast: $(READY) ## run the tests that need neither vLLM nor a Prefect server
+	@$(BIN)/python -m pytest -m "not engine and not prefect" $(ARGS)
+
+check: $(READY) ## lint, formatting, types and the import contract
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+fmt: $(READY) ## format and fix what can be fixed by itself
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(READY) $(MODEL) ## measure speed and memory (ARGS= goes to the benchmark)
+	@$(BIN)/python -m bench $(ARGS)
+
+clean: ## remove the demo and all caches; .venv/ stays
+	@rm -rf demo build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

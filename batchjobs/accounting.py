@@ -1,0 +1,192 @@
+"""Tokens, seconds and money: the summary from the commit records, the attempts and what this run saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from batchjobs.checkpoint import Commit
+from batchjobs.figures import RunFigures
+from batchjobs.latency import LatencyHistogram
+from schemas.job import JobSpec
+from schemas.plan import Plan
+from schemas.summary import (
+    EXIT_CODES,
+    Attempt,
+    Cost,
+    EngineFigures,
+    EngineSeconds,
+    Latency,
+    Rate,
+    Rows,
+    Seconds,
+    ShardCounts,
+    State,
+    Summary,
+    Tokens,
+)
+
+_LABELS = ("productive", "starved", "tail", "draining")
+
+
+def summarise(
+    job: JobSpec, plan: Plan, earlier: list[Commit], run: RunFigures, attempts: list[Attempt], wall_s: float, plan_s: float
+) -> Summary:
+    """The summary of a run. `earlier` are the commits of earlier runs, `wall_s` and `plan_s` seconds of this one."""
+    commits = [*earlier, *run.commits]
+    rows = count_rows(plan, earlier, run.commits)
+    state, message = verdict(job, plan, rows, len(commits), run)
+    tokens = count_tokens(commits, run)
+    seconds = count_seconds(run, wall_s, plan_s)
+    return Summary(
+        state=state,
+        exit_code=EXIT_CODES[state],
+        job=job.name,
+        output=job.output.path,
+        message=message,
+        rows=rows,
+        errors=added(commit.errors for commit in commits),
+        warnings=added(commit.warnings for commit in commits),
+        tokens=tokens,
+        seconds=seconds,
+        engine_seconds=count_engine_seconds(run),
+        rate=rate(run, seconds.generating),
+        rate_wall=rate(run, wall_s),
+        latency=latency(run),
+        engine=engine_figures(job.engine.kind, run),
+        cost=cost(attempts, run, rows, tokens, job),
+        attempts=attempts,
+        shards=ShardCounts(total=len(plan.shards), committed=len(commits), reused=len(earlier)),
+    )
+
+
+def added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """The sum of many counts by name, most frequent first."""
+    total: dict[str, int] = {}
+    for count in counts:
+        for name, number in count.items():
+            total[name] = total.get(name, 0) + number
+    return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+
+def count_rows(plan: Plan, earlier: list[Commit], now: list[Commit]) -> Rows:
+    """Rows of all committed shards; what an open shard had is not counted."""
+    both = [*earlier, *now]
+    ok, total = sum(c.ok for c in both), sum(c.rows for c in both)
+    rejected = sum(c.rejected for c in now)
+    return Rows(
+        planned=plan.rows,
+        total=total,
+        filtered=sum(c.filtered for c in both),
+        ok=ok,
+        error=total - ok,
+        generated=sum(c.rows for c in now) - rejected,
+        reused=sum(c.rows for c in earlier),
+        rejected=rejected,
+    )
+
+
+def verdict(job: JobSpec, plan: Plan, rows: Rows, committed: int, run: RunFigures) -> tuple[State, str]:
+    """The final state, and what to tell a person."""
+    shards = f"{committed} of {len(plan.shards)} shards are committed"
+    if run.failure is not None:
+        return "failed", f"{run.failure}. {shards}; run the same command again to go on."
+    if committed < len(plan.shards):
+        return "partial", f"Stopped. {shards}; run the same command again to go on."
+    rate = rows.error / rows.total if rows.total else 0.0
+    if rate > job.run.max_error_rate:
+        return "partial", f"{rows.error} of {rows.total} rows failed ({rate:.2%}), more than max_error_rate {job.run.max_error_rate:.2%}."
+    return "completed", f"All {plan.rows} rows are accounted for."
+
+
+def count_tokens(commits: list[Commit], run: RunFigures) -> Tokens:
+    """Tokens of the job over all its runs."""
+    counts = added(commit.tokens for commit in commits)
+    return Tokens(
+        prompt=counts.get("prompt", 0),
+        output=counts.get("output", 0),
+        cached=counts.get("cached", 0),
+        recomputed=run.last.get("stats", {}).get("recomputed_tokens"),
+    )
+
+
+def count_seconds(run: RunFigures, wall_s: float, plan_s: float) -> Seconds:
+    """Wall clock of this run by phase."""
+    laps = run.last.get("seconds", {})
+    start = run.ready_s if run.ready_s is not None else run.held_s
+    generating = laps.get("generating", 0.0)
+    return Seconds(
+        wall=wall_s, plan=plan_s, engine_start=start, generating=generating,
+        finish=max(0.0, wall_s - plan_s - start - generating),
+        starved=laps.get("starved", 0.0), tail=laps.get("tail", 0.0),
+    )  # fmt: skip
+
+
+def count_engine_seconds(run: RunFigures) -> EngineSeconds:
+    """Each second held has one label; what no lap names is the engine's end, or lost with the process."""
+    laps = run.last.get("seconds", {})
+    startup = run.ready_s if run.ready_s is not None else run.held_s
+    labels = {name: laps.get(name, 0.0) for name in _LABELS}
+    rest = max(0.0, run.held_s - startup - sum(labels.values()))
+    if run.failure is None:
+        labels["draining"] += rest
+    else:
+        labels["lost"] = rest
+    return EngineSeconds(held=run.held_s, startup=startup, **labels)
+
+
+def rate(run: RunFigures, seconds: float) -> Rate:
+    """What this run generated, per second."""
+    rows, tokens = run.last.get("rows"), run.last.get("tokens")
+    if not seconds or not rows or not tokens:
+        return Rate()
+    generated = rows["ok"] + sum(rows["errors"].values()) - rows["rejected"]
+    return Rate(
+        requests_per_s=generated / seconds,
+        output_tokens_per_s=tokens["output"] / seconds,
+        total_tokens_per_s=(tokens["prompt"] + tokens["output"]) / seconds,
+    )
+
+
+def latency(run: RunFigures) -> Latency:
+    """Percentiles over the requests of this run."""
+    bins = run.last.get("latency", {})
+    return Latency(**{name: LatencyHistogram(counts).percentiles() for name, counts in bins.items()})
+
+
+def engine_figures(kind: str, run: RunFigures) -> EngineFigures:
+    """The engine of this run, as far as it told."""
+    stats, known = run.last.get("stats", {}), run.engine
+    queries, hits = stats.get("prefix_cache_queries"), stats.get("prefix_cache_hits")
+    told = ("version", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "kv_cache_tokens")
+    return EngineFigures(
+        kind=kind,
+        **{name: known.get(name) for name in told},
+        kv_cache_usage_peak=stats.get("kv_cache_usage_peak"),
+        prefix_cache_hit_rate=hits / queries if queries and hits is not None else None,
+        preemptions=stats.get("preemptions"),
+    )
+
+
+def usd(held_s: float, usd_per_hour: float | None) -> float | None:
+    """Price of `held_s` seconds; None without a price."""
+    return None if usd_per_hour is None else held_s / 3600 * usd_per_hour
+
+
+def cost(attempts: list[Attempt], run: RunFigures, rows: Rows, tokens: Tokens, job: JobSpec) -> Cost:
+    """Money for the seconds that engines were held, each attempt at its own price."""
+    prices = [usd(attempt.held_s, attempt.usd_per_hour) for attempt in attempts]
+    known = [price for price in prices if price is not None]
+    if job.cost is None and not known:
+        return Cost()
+    total = sum(known)
+    return Cost(
+        usd_total=total,
+        usd_this_run=usd(run.held_s, job.cost.usd_per_hour if job.cost else None),
+        usd_per_1k_rows=_per(total, rows.ok, 1_000),
+        usd_per_1m_input_tokens=_per(total, tokens.prompt, 1_000_000),
+        usd_per_1m_output_tokens=_per(total, tokens.output, 1_000_000),
+    )
+
+
+def _per(total: float, count: int, unit: int) -> float | None:
+    return total / count * unit if count else None

@@ -1,0 +1,125 @@
+"""Behind the engine, on a thread of its own: results into their shards, a part when a shard's last row lands."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from itertools import islice
+
+import pyarrow as pa
+
+from batchjobs.checkpoint import Commit, publish_part
+from batchjobs.engines.base import Completion, Request
+from batchjobs.errors import EngineFailed
+from batchjobs.latency import LatencyHistogram
+from batchjobs.prompts import RowError
+from batchjobs.results import Result, Tally, of_completion, of_error, result_batch
+from batchjobs.store import Store
+from batchjobs.window import OpenShard
+from schemas.records import ErrorCode
+
+Ended = tuple[Completion | RowError, Request, OpenShard]
+
+_ENGINE_SIDE = frozenset({ErrorCode.ENGINE_ABORT, ErrorCode.ENGINE_ERROR, ErrorCode.ENGINE_REJECTED})
+_HOPELESS = 100  # engine-side errors in a row, without one success: the engine is broken, not the rows
+
+
+class Collector(threading.Thread):
+    """Takes opened shards and ended requests, in the order in which they are put."""
+
+    def __init__(
+        self, store: Store, schema: pa.Schema, prefix: str, fingerprint: str, attempt: int, max_model_len: int,
+        committed: Callable[[Commit], None],
+    ) -> None:  # fmt: skip
+        super().__init__(name="collect", daemon=True)
+        self.tally = Tally()  # rows with a result, committed or not
+        self.latencies = {name: LatencyHistogram() for name in ("queue_s", "ttft_s", "tpot_s")}
+        self.failure: BaseException | None = None
+        self._inbox: queue.SimpleQueue[OpenShard | list[Ended] | None] = queue.SimpleQueue()
+        self._store, self._schema, self._prefix, self._fingerprint = store, schema, prefix, fingerprint
+        self._attempt, self._max_model_len, self._committed = attempt, max_model_len, committed
+        self._nonce = uuid.uuid4().hex
+        self._errors_in_a_row = 0
+
+    def opened(self, shard: OpenShard) -> None:
+        """A shard is prepared; the rows that need no engine already have their results."""
+        self._inbox.put(shard)
+
+    def ended(self, requests: list[Ended]) -> None:
+        """Requests ended."""
+        self._inbox.put(requests)
+
+    def finish(self) -> None:
+        """Work off what was put; returns when it is published. What is still open stays uncommitted."""
+        self._inbox.put(None)
+        self.join()
+
+    def run(self) -> None:
+        """Collect until `finish`; a failure is kept for the engine's thread."""
+        try:
+            while (item := self._inbox.get()) is not None:
+                if isinstance(item, OpenShard):
+                    self._open(item)
+                else:
+                    for done, request, shard in item:
+                        self._end(done, request, shard)
+        except BaseException as failure:
+            self.failure = failure
+
+    def _open(self, shard: OpenShard) -> None:
+        for result in shard.results:
+            if result is not None:
+                self.tally.add(result, reached_engine=False)
+        self._publish_if_complete(shard)
+
+    def _end(self, done: Completion | RowError, request: Request, shard: OpenShard) -> None:
+        reached = isinstance(done, Completion)
+        if isinstance(done, Completion):
+            result = of_completion(done, request, self._max_model_len, self._attempt)
+            for name, histogram in self.latencies.items():
+                histogram.add(getattr(done, name))
+        else:
+            result = of_error(done, self._attempt)
+            shard.rejected += 1
+        shard.put(result)
+        shard.missing -= 1
+        self.tally.add(result, reached)
+        self._notice_a_broken_engine(result)
+        self._publish_if_complete(shard)
+
+    def _notice_a_broken_engine(self, result: Result) -> None:
+        self._errors_in_a_row = self._errors_in_a_row + 1 if result.error_code in _ENGINE_SIDE else 0
+        if self._errors_in_a_row >= _HOPELESS and self.tally.ok == 0:
+            raise EngineFailed(f"the engine failed {_HOPELESS} rows in a row and none succeeded; the last: {result.error}")
+
+    def _publish_if_complete(self, shard: OpenShard) -> None:
+        if shard.missing:
+            return
+        commit = self._commit(shard)
+        self._committed(publish_part(self._store, self._batches(shard), self._schema, commit))
+        if shard.window is not None:
+            shard.window.committed()
+
+    def _commit(self, shard: OpenShard) -> Commit:
+        tally = Tally()
+        for result in shard.results:
+            if result is not None:
+                tally.add(result, reached_engine=result.finish_reason is not None)
+        return Commit(
+            fingerprint=self._fingerprint, shard=shard.index, attempt=self._attempt, nonce=self._nonce,
+            rows=tally.rows, filtered=shard.filtered, ok=tally.ok, errors=tally.errors, warnings=tally.warnings,
+            rejected=shard.rejected, seconds=round(time.monotonic() - shard.opened, 3),
+            tokens={"prompt": tally.prompt_tokens, "output": tally.output_tokens, "cached": tally.cached_tokens},
+        )  # fmt: skip
+
+    def _batches(self, shard: OpenShard) -> list[pa.RecordBatch]:
+        """Kept and result columns side by side, batch by batch, in the dataset's order."""
+        results = (result for result in shard.results if result is not None)
+        return [self._side_by_side(kept, list(islice(results, kept.num_rows))) for kept in shard.kept if kept.num_rows]
+
+    def _side_by_side(self, kept: pa.RecordBatch, results: list[Result]) -> pa.RecordBatch:
+        made = result_batch(results, self._prefix)
+        return pa.RecordBatch.from_arrays([*kept.columns, *made.columns], schema=self._schema)

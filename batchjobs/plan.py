@@ -1,0 +1,156 @@
+"""What a job will do: its files, shards, fingerprint and result schema; and whether an earlier plan still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import pyarrow as pa
+
+from batchjobs import __version__
+from batchjobs.dataset import find_files, unify_schemas
+from batchjobs.errors import OutputError, SpecError
+from batchjobs.fingerprint import differences, fingerprint, identity, model_fingerprint
+from batchjobs.footers import read_footers
+from batchjobs.predicate import Predicate
+from batchjobs.prompts import Renderer
+from batchjobs.reader import ShardReader
+from batchjobs.sampling import row_field_names
+from batchjobs.shards import cut_shards
+from schemas.job import JobSpec
+from schemas.plan import InputFile, Plan, Shard, encode_schema
+from schemas.records import RESULT_COLUMNS, result_schema
+
+_SAMPLE_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The input as it is now."""
+
+    fs: Any
+    files: list[InputFile]
+    schema: pa.Schema
+    shards: list[Shard]
+
+
+def read_dataset(job: JobSpec) -> Dataset:
+    """Find the files and read their footers; raises InputError. `job` has its references resolved."""
+    fs, found = find_files(job.input.path, job.input.storage_options)
+    footers = read_footers(fs, found)
+    schema = unify_schemas([(f.file.name, f.schema) for f in footers], footers[0].file.partitions)
+    groups = [group for footer in footers for group in footer.row_groups]
+    shards = cut_shards(groups, job.run.shard_rows, limit=job.input.limit)
+    return Dataset(fs, [footer.file for footer in footers], schema, shards)
+
+
+def make_plan(job: JobSpec, resolved: JobSpec, dataset: Dataset) -> Plan:
+    """Check the spec against the dataset and plan. `job` keeps its references, so nothing secret is in the plan."""
+    as_of = datetime.now(UTC)
+    check_columns(resolved, dataset, as_of)
+    kept = kept_columns(resolved, dataset.schema, dataset.files)
+    kept_schema = pa.schema([dataset.schema.field(name) for name in kept])
+    settings, model = identity(job), model_fingerprint(resolved)
+    return Plan(
+        fingerprint=fingerprint(settings, model, dataset.files, as_of),
+        identity=settings,
+        model=model,
+        created=as_of,
+        as_of=as_of,
+        versions=versions(),
+        files=dataset.files,
+        shards=dataset.shards,
+        input_schema_ipc=encode_schema(dataset.schema),
+        result_schema_ipc=encode_schema(result_schema(kept_schema, job.output.prefix)),
+        kept_columns=kept,
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions that matter to a result, of this process."""
+    return {"batchjobs": __version__, **{name: version(name) for name in ("pyarrow", "polars", "transformers")}}
+
+
+def check_columns(job: JobSpec, dataset: Dataset, as_of: datetime) -> None:
+    """Every column that the spec names exists and fits; raises SpecError."""
+    schema = dataset.schema
+    Renderer(job, schema, as_of)
+    row_field_names(job.sampling, schema)
+    if job.input.id_column is not None and job.input.id_column not in schema.names:
+        raise SpecError(f"input.id_column: found {job.input.id_column}; allowed: one of {', '.join(schema.names)}")
+    if job.input.filter is not None:
+        predicate = Predicate(job.input.filter, schema)
+        for batch in _sample(dataset, predicate.columns):
+            predicate.check_row_wise(batch)
+
+
+def _sample(dataset: Dataset, columns: Sequence[str]) -> list[pa.RecordBatch]:
+    if not dataset.shards:
+        return []
+    paths = [file.path for file in dataset.files]
+    reader = ShardReader(dataset.fs, paths, dataset.files, dataset.schema, list(columns))
+    return reader.read(Shard(0, min(dataset.shards[0].rows, _SAMPLE_ROWS)))[:1]
+
+
+def kept_columns(job: JobSpec, schema: pa.Schema, files: Sequence[InputFile]) -> list[str]:
+    """The input columns that every part carries; raises SpecError for unknown ones and for clashes."""
+    wanted = schema.names if job.output.keep_columns is None else job.output.keep_columns
+    for name in wanted:
+        if name not in schema.names:
+            raise SpecError(f"output.keep_columns: found {name}; allowed: columns of the dataset: {', '.join(schema.names)}")
+    hive = files[0].partitions.keys() if files else set()
+    # A reader of the output folder gets these from the path; in the file too, they would clash.
+    in_path = {part.split("=", 1)[0] for part in job.output.path.split("/") if "=" in part}
+    kept = [name for name in dict.fromkeys(wanted) if not (name in hive and name in in_path)]
+    clashes = sorted(set(kept) & {job.output.prefix + name for name in RESULT_COLUMNS})
+    if clashes:
+        raise SpecError(
+            f"output.prefix: the dataset has a column {clashes[0]} and so have the results; set output.prefix (such as "
+            f"llm_), or leave {clashes[0]} out of output.keep_columns"
+        )
+    return kept
+
+
+def compare(old: Plan, new: Plan, output: str, frozen_input: bool) -> list[str]:
+    """Current paths of the planned files, if the job is still the same; raises OutputError with every difference."""
+    now = {file.name: file for file in new.files}
+    then = {file.name: file for file in old.files}
+    arrived = [name for name in now if name not in then]
+    found = differences(old.identity, new.identity) + differences(old.model, new.model, "model files")
+    found += [f"input: {name} is gone" for name in then if name not in now]
+    found += [f"input: {name} has changed" for name in then if name in now and not _same(then[name], now[name])]
+    if not found and (frozen_input or not arrived):
+        return [now[name].path for name in then]
+    found += [f"input: {name} is new" for name in arrived]
+    hint = "Use another output.path, or remove the output to start over."
+    if arrived and len(found) == len(arrived):
+        hint = "Run with --frozen-input to finish what was planned without the new files, or use another output.path."
+    shown = found[:20] + ([f"… and {len(found) - 20} more"] if len(found) > 20 else [])
+    raise OutputError(f"The output {output} belongs to another job:\n  " + "\n  ".join(shown) + f"\nNothing was changed. {hint}")
+
+
+def _same(then: InputFile, now: InputFile) -> bool:
+    return (then.size, then.footer_sha256, then.etag) == (now.size, now.footer_sha256, now.etag)
+
+
+def check_overlap(job: JobSpec, dataset: Dataset) -> None:
+    """Refuse an output that is, contains or lies inside an input; raises OutputError."""
+    output = dataset.fs._strip_protocol(job.output.path).rstrip("/")
+    if job.output.path.split("://")[0] != _one(job.input.path).split("://")[0] and "://" in job.output.path + _one(job.input.path):
+        return
+    inputs = [job.input.path] if isinstance(job.input.path, str) else job.input.path
+    for path in inputs:
+        stripped = str(dataset.fs._strip_protocol(path)).rstrip("/")
+        if output == stripped or output.startswith(stripped + "/"):
+            raise OutputError(f"output.path: {job.output.path} is or lies inside the input {path}; use a folder outside of it.")
+    for file in dataset.files:
+        if file.path.startswith(output + "/"):
+            raise OutputError(f"output.path: {job.output.path} contains the input file {file.path}; use another folder.")
+
+
+def _one(path: str | list[str]) -> str:
+    return path if isinstance(path, str) else path[0]
+

@@ -1,0 +1,130 @@
+"""Ahead of the engine, on a thread of its own: read shards, render, tokenise, order a window."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from batchjobs.engines.base import Request
+from batchjobs.order import ordered
+from batchjobs.prompts import Renderer, RowError
+from batchjobs.reader import ShardReader
+from batchjobs.results import of_error
+from batchjobs.window import Fed, OpenShard, Window
+from schemas.job import Order
+from schemas.plan import Shard
+
+_OPEN_WINDOWS = 2  # one is fed, one is ready: nothing starves, and memory is bounded
+_RENDER_ROWS = 512  # rows rendered and tokenised at once: enough for the tokenizer's threads, small enough to stop
+
+
+class Stopped(Exception):
+    """The run was asked to stop while a window was prepared."""
+
+
+class Preparer(threading.Thread):
+    """Puts ordered windows into `windows`, then None when no shard is left."""
+
+    def __init__(
+        self,
+        next_shard: Callable[[], int | None],
+        opened: Callable[[OpenShard], None],
+        shards: list[Shard],
+        reader: ShardReader,
+        renderer: Renderer,
+        mask: Callable[[pa.RecordBatch], Any] | None,
+        kept: list[str],
+        order: Order,
+        max_num_seqs: int,
+        attempt: int,
+    ) -> None:
+        super().__init__(name="prepare", daemon=True)
+        self.windows: queue.Queue[Fed | None] = queue.Queue()
+        self.failure: BaseException | None = None
+        self._stop_asked = threading.Event()
+        self._places = threading.Semaphore(_OPEN_WINDOWS)
+        self._next_shard, self._opened, self._shards = next_shard, opened, shards
+        self._reader, self._renderer, self._mask, self._kept = reader, renderer, mask, kept
+        self._order, self._least_rows, self._attempt = order, 4 * max_num_seqs, attempt
+
+    def stop(self) -> None:
+        """Prepare nothing more."""
+        self._stop_asked.set()
+
+    def run(self) -> None:
+        """Prepare windows until the shards are used up; a failure is kept for the engine's thread."""
+        try:
+            for window in self._prepared():
+                self.windows.put(window)
+        except Stopped:
+            pass
+        except BaseException as failure:
+            self.failure = failure
+        finally:
+            self.windows.put(None)
+
+    def _prepared(self) -> Iterator[Fed]:
+        more = True
+        while more:
+            while not self._places.acquire(timeout=0.2):
+                self._check_stop()
+            prepared, more = self._some_shards()
+            if prepared:
+                yield self._window(prepared)
+
+    def _some_shards(self) -> tuple[list[tuple[OpenShard, list[Request]]], bool]:
+        """At least two shards and four times max_num_seqs requests, or what is left; and whether there is more."""
+        prepared: list[tuple[OpenShard, list[Request]]] = []
+        while len(prepared) < 2 or sum(len(requests) for _, requests in prepared) < self._least_rows:
+            self._check_stop()
+            index = self._next_shard()
+            if index is None:
+                return prepared, False
+            prepared.append(self._prepare(index))
+        return prepared, True
+
+    def _window(self, prepared: list[tuple[OpenShard, list[Request]]]) -> Fed:
+        owner = {request.row: shard for shard, requests in prepared for request in requests}
+        requests = ordered([request for _, requests in prepared for request in requests], self._order)
+        window = Window(len(prepared), self._places)
+        for shard, _ in prepared:
+            shard.window = window
+            self._opened(shard)
+        return [(request, owner[request.row]) for request in requests]
+
+    def _prepare(self, index: int) -> tuple[OpenShard, list[Request]]:
+        planned = self._shards[index]
+        shard = OpenShard(index, planned, results=[None] * planned.rows)
+        requests: list[Request] = []
+        row = planned.first_row
+        for batch in self._reader.read(planned):
+            for start in range(0, batch.num_rows, _RENDER_ROWS):
+                self._check_stop()
+                piece = batch.slice(start, _RENDER_ROWS)
+                requests.extend(self._render(shard, piece, row))
+                row += piece.num_rows
+        shard.missing = len(requests)
+        return shard, requests
+
+    def _render(self, shard: OpenShard, batch: pa.RecordBatch, first_row: int) -> Iterator[Request]:
+        rows: list[int] = list(range(first_row, first_row + batch.num_rows))
+        if self._mask is not None:
+            mask = self._mask(batch)
+            rows = [row for row, wanted in zip(rows, mask.to_pylist(), strict=True) if wanted]
+            shard.filtered += batch.num_rows - len(rows)
+            batch = batch.filter(mask)
+        shard.kept.append(batch.select(self._kept))
+        for made in self._renderer.requests(batch, rows):
+            if isinstance(made, RowError):
+                shard.put(of_error(made, self._attempt))
+                shard.rejected += 1
+            else:
+                yield made
+
+    def _check_stop(self) -> None:
+        if self._stop_asked.is_set():
+            raise Stopped

@@ -1,0 +1,87 @@
+"""What a running job tells whoever watches: the terminal, `progress.json`, the Prefect UI."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from pydantic import BaseModel
+
+from batchjobs.checkpoint import Commit
+from batchjobs.figures import RunFigures
+from schemas.job import CostSpec
+from schemas.plan import Plan
+
+Phase = Literal["starting", "generating", "finishing"]
+
+
+class Progress(BaseModel):
+    """A moment of a run."""
+
+    phase: Phase
+    rows_total: int  # of the dataset, before the filter
+    rows_done: int  # with a result or filtered, over all runs
+    rows_reused: int  # of these, from earlier runs
+    errors: int
+    output_tokens: int  # this run
+    output_tokens_per_s: float | None = None  # over the generating window
+    rows_per_s: float | None = None
+    seconds_left: float | None = None
+    shards_total: int
+    shards_committed: int
+    running: int = 0
+    waiting: int = 0
+    kv_cache_usage: float | None = None  # 0..1
+    usd_so_far: float | None = None  # this run
+    attempt: int
+    elapsed_s: float
+
+
+class Reporter(Protocol):
+    """Whoever watches a run. Called about once a second, from the dispatcher's thread."""
+
+    def progress(self, now: Progress) -> None:
+        """The latest figures."""
+
+    def log(self, line: str) -> None:
+        """An important line of a replica's log."""
+
+
+class Silent:
+    """Nobody watches."""
+
+    def progress(self, now: Progress) -> None:
+        """Nothing."""
+
+    def log(self, line: str) -> None:
+        """Nothing."""
+
+
+def progress_of(run: RunFigures, plan: Plan, earlier: list[Commit], attempt: int, cost: CostSpec | None) -> Progress:
+    """The moment that the latest figures describe."""
+    rows, tokens = run.last.get("rows", {}), run.last.get("tokens", {})
+    stats, laps = run.last.get("stats", {}), run.last.get("seconds", {})
+    reused = sum(commit.rows + commit.filtered for commit in earlier)
+    errors = sum(rows.get("errors", {}).values())
+    done_now = rows.get("ok", 0) + errors + sum(commit.filtered for commit in run.commits)
+    committed = len(earlier) + len(run.commits)
+    generating = laps.get("generating", 0.0)
+    per_s = done_now / generating if generating else None
+    return Progress(
+        phase="starting" if run.ready_s is None else "finishing" if committed == len(plan.shards) else "generating",
+        rows_total=plan.rows,
+        rows_done=reused + done_now,
+        rows_reused=reused,
+        errors=errors + sum(sum(commit.errors.values()) for commit in earlier),
+        output_tokens=tokens.get("output", 0),
+        output_tokens_per_s=tokens.get("output", 0) / generating if generating else None,
+        rows_per_s=per_s,
+        seconds_left=(plan.rows - reused - done_now) / per_s if per_s else None,
+        shards_total=len(plan.shards),
+        shards_committed=committed,
+        running=stats.get("running", 0),
+        waiting=stats.get("waiting", 0),
+        kv_cache_usage=stats.get("kv_cache_usage"),
+        usd_so_far=run.held_s / 3600 * cost.usd_per_hour if cost is not None else None,
+        attempt=attempt,
+        elapsed_s=run.held_s,
+    )

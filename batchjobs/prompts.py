@@ -1,0 +1,252 @@
+"""Rows to requests: read the columns, render, tokenise, check. Every problem is the row's own."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from batchjobs.engines.base import Request
+from batchjobs.errors import SpecError
+from batchjobs.sampling import BadSampling, RowSampling, canonical
+from batchjobs.templates import NullValue, RowTemplate
+from batchjobs.tokens import Tokenizer
+from schemas.job import JobSpec
+from schemas.records import ErrorCode
+
+
+@dataclass(slots=True)
+class RowError:
+    """A row that has no request, and why."""
+
+    row: int
+    code: ErrorCode
+    message: str
+    prompt_tokens: int | None = None
+    request_hash: str | None = None
+
+
+class RowProblem(Exception):
+    """Raised while one row is turned into a request."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+Prompt = str | list[int]
+_PromptOf = Callable[[dict[str, Any]], Prompt]
+
+
+class Renderer:
+    """Turns batches of rows into requests."""
+
+    def __init__(self, job: JobSpec, schema: pa.Schema, as_of: datetime, keep_text: bool = False) -> None:
+        """Raises SpecError when the prompt or the per-row sampling does not fit the dataset's columns."""
+        self.columns: list[str] = []
+        self._job = job
+        self._keep_text = keep_text
+        self._sampling = RowSampling(job.sampling)
+        self._sampling_column = job.sampling.per_row_column
+        self._prompt_of = self._source(schema, as_of)
+        if self._sampling_column is not None and self._sampling_column not in self.columns:
+            self.columns.append(self._sampling_column)
+
+    def connect(self, tokenizer: Tokenizer, max_model_len: int, vocab_size: int, model_id: str) -> None:
+        """Give what only the running engine and its tokenizer know; needed before `requests`."""
+        self._tokenizer = tokenizer
+        self._max_model_len = max_model_len
+        self._vocab_size = vocab_size
+        self._model_id = model_id.encode()
+        self._default_bytes = canonical(self._sampling.default)
+
+    def requests(self, batch: pa.RecordBatch, rows: Sequence[int]) -> list[Request | RowError]:
+        """One request or error for each row of the batch, in its order; `rows` are their numbers in the dataset."""
+        values = python_rows(batch, self.columns)
+        prompts = [self._prompt(row, value) for row, value in zip(rows, values, strict=True)]
+        ids = self._tokenise(prompts)
+        return [self._request(row, v, p, i) for row, v, p, i in zip(rows, values, prompts, ids, strict=True)]
+
+    def _prompt(self, row: int, values: dict[str, Any] | RowProblem) -> Prompt | RowError:
+        try:
+            if isinstance(values, RowProblem):
+                raise values
+            prompt = self._prompt_of(values)
+            if not (prompt.strip() if isinstance(prompt, str) else prompt):
+                raise RowProblem(ErrorCode.EMPTY_PROMPT, "the prompt is empty or only white space")
+            return prompt
+        except RowProblem as problem:
+            return RowError(row, problem.code, str(problem))
+        except NullValue as problem:
+            return RowError(row, ErrorCode.NULL_PROMPT, str(problem))
+        except Exception as problem:  # a template can raise anything; it is this row's problem only
+            return RowError(row, ErrorCode.TEMPLATE_ERROR, f"{type(problem).__name__}: {problem}")
+
+    def _tokenise(self, prompts: list[Prompt | RowError]) -> list[list[int] | Exception | None]:
+        ids: list[list[int] | Exception | None] = [p if isinstance(p, list) else None for p in prompts]
+        where = [i for i, prompt in enumerate(prompts) if isinstance(prompt, str)]
+        texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+        special = not self._job.prompt.is_chat  # a chat template writes its own
+        try:
+            found: list[Any] = self._tokenizer.encode(texts, special) if texts else []
+        except Exception:  # one text spoils the batch: find out which
+            found = [self._encode_one(text, special) for text in texts]
+        for i, tokens in zip(where, found, strict=True):
+            ids[i] = tokens
+        return ids
+
+    def _encode_one(self, text: str, special: bool) -> list[int] | Exception:
+        try:
+            return self._tokenizer.encode([text], special)[0]
+        except Exception as error:
+            return error
+
+    def _request(self, row: int, values: Any, prompt: Prompt | RowError, ids: Any) -> Request | RowError:
+        if isinstance(prompt, RowError):
+            return prompt
+        if isinstance(ids, Exception):
+            return RowError(row, ErrorCode.TEMPLATE_ERROR, f"the text cannot be tokenised: {ids}")
+        try:
+            sampling = self._sampling.of(values[self._sampling_column]) if self._sampling_column else self._sampling.default
+        except BadSampling as problem:
+            return RowError(row, ErrorCode.BAD_SAMPLING, str(problem), len(ids))
+        request_hash = self._hash(ids, sampling)
+        if not ids:
+            return RowError(row, ErrorCode.EMPTY_PROMPT, "the prompt has no tokens", 0, request_hash)
+        if len(ids) >= self._max_model_len:
+            message = f"the prompt has {len(ids)} tokens; max_model_len is {self._max_model_len}, one is for the answer"
+            return RowError(row, ErrorCode.PROMPT_TOO_LONG, message, len(ids), request_hash)
+        if isinstance(prompt, list) and max(ids) >= self._vocab_size:
+            message = f"token id {max(ids)} is outside the vocabulary of {self._vocab_size}"
+            return RowError(row, ErrorCode.BAD_TOKEN_IDS, message, len(ids))
+        text = prompt if self._keep_text and isinstance(prompt, str) else None
+        return Request(row, ids, sampling["max_tokens"], sampling, request_hash, text)
+
+    def _hash(self, ids: list[int], sampling: dict[str, Any]) -> str:
+        """SHA-256 over model, token ids (8 bytes each) and effective sampling."""
+        digest = hashlib.sha256(self._model_id)
+        digest.update(array("q", ids).tobytes())
+        digest.update(self._default_bytes if sampling is self._sampling.default else canonical(sampling))
+        return digest.hexdigest()
+
+    def _source(self, schema: pa.Schema, as_of: datetime) -> _PromptOf:
+        prompt = self._job.prompt
+        if prompt.column is not None:
+            self.columns.append(_column(schema, "prompt.column", prompt.column, is_text, "text"))
+            return lambda values: _not_null(values[prompt.column])
+        if prompt.token_ids_column is not None:
+            self.columns.append(_column(schema, "prompt.token_ids_column", prompt.token_ids_column, is_list, "a list"))
+            return lambda values: _token_ids(values[prompt.token_ids_column])
+        if prompt.messages_column is not None:
+            self.columns.append(
+                _column(schema, "prompt.messages_column", prompt.messages_column, is_messages, "list<struct<role, content>>")
+            )
+            return lambda values: self._tokenizer.chat(_messages(values[prompt.messages_column]))
+        return self._templates(schema, as_of)
+
+    def _templates(self, schema: pa.Schema, as_of: datetime) -> _PromptOf:
+        prompt = self._job.prompt
+        texts = {"system": prompt.system, "user": prompt.user, "template": prompt.template}
+        made = {k: RowTemplate(t, f"prompt.{k}", schema.names, as_of) for k, t in texts.items() if t is not None}
+        self.columns.extend(dict.fromkeys(name for template in made.values() for name in template.columns))
+        if not self.columns:
+            raise SpecError(
+                f"prompt.{' and prompt.'.join(made)}: found no column, so every row would get the same answer; "
+                f"allowed: a template that uses one of {', '.join(schema.names)}"
+            )
+        if "template" in made:
+            return made["template"].render
+        return lambda values: self._chat(made, values)
+
+    def _chat(self, made: dict[str, RowTemplate], values: dict[str, Any]) -> str:
+        messages = [{"role": role, "content": template.render(values)} for role, template in made.items()]
+        if not messages[-1]["content"].strip():
+            raise RowProblem(ErrorCode.EMPTY_PROMPT, "the user message is empty or only white space")
+        return self._tokenizer.chat(messages)
+
+
+def python_rows(batch: pa.RecordBatch, columns: list[str]) -> list[Any]:
+    """Each row as a dict of Python values; a row with a value that cannot be read is a RowProblem."""
+    if not columns:
+        return [{} for _ in range(batch.num_rows)]
+    try:
+        lists = [batch.column(name).to_pylist() for name in columns]
+    except Exception:  # text that is not UTF-8, a date beyond year 9999: find out which rows
+        return [_python_row(batch, columns, i) for i in range(batch.num_rows)]
+    return [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
+
+
+def _python_row(batch: pa.RecordBatch, columns: list[str], index: int) -> dict[str, Any] | RowProblem:
+    row = {}
+    for name in columns:
+        try:
+            row[name] = batch.column(name)[index].as_py()
+        except Exception as error:
+            return RowProblem(ErrorCode.BAD_VALUE, f"the value of column {name} cannot be read: {error}")
+    return row
+
+
+def _not_null(value: Any) -> Any:
+    if value is None:
+        raise RowProblem(ErrorCode.NULL_PROMPT, "the prompt column is null")
+    return value
+
+
+def _token_ids(value: Any) -> list[int]:
+    ids: list[Any] = _not_null(value)
+    for i in ids:
+        if type(i) is not int:
+            raise RowProblem(ErrorCode.BAD_TOKEN_IDS, f"found {i!r}; token ids are integers")
+        if i < 0:
+            raise RowProblem(ErrorCode.BAD_TOKEN_IDS, f"found the negative token id {i}")
+    return ids
+
+
+def _messages(value: Any) -> list[dict[str, str]]:
+    messages = _not_null(value)
+    if not messages:
+        raise RowProblem(ErrorCode.BAD_MESSAGES, "the list of messages is empty")
+    for i, message in enumerate(messages):
+        for key in ("role", "content"):
+            if not isinstance(message, dict) or not isinstance(message.get(key), str):
+                raise RowProblem(ErrorCode.BAD_MESSAGES, f"message {i} has no {key}")
+    if not any(message["content"].strip() for message in messages):
+        raise RowProblem(ErrorCode.EMPTY_PROMPT, "every message is empty or only white space")
+    return [{k: v for k, v in message.items() if v is not None} for message in messages]
+
+
+def _column(schema: pa.Schema, key: str, name: str, fits: Callable[[pa.DataType], bool], wanted: str) -> str:
+    if name not in schema.names:
+        raise SpecError(f"{key}: found {name}; allowed: one of the columns {', '.join(schema.names)}")
+    kind = schema.field(name).type
+    if not fits(kind):
+        raise SpecError(f"{key}: the column {name} is {kind}; allowed: {wanted}")
+    return name
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of this Arrow type are str in Python (an all-null column counts)."""
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
+    )
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values of this Arrow type are lists in Python."""
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_list_view(kind)
+    )
+
+
+def is_messages(kind: pa.DataType) -> bool:
+    """Whether this Arrow type is a list of structs with role and content."""
+    if not is_list(kind) or not pa.types.is_struct(kind.value_type):
+        return False
+    return {"role", "content"} <= {kind.value_type.field(i).name for i in range(kind.value_type.num_fields)}

@@ -1,0 +1,117 @@
+"""The summary for people: plain text for a terminal, markdown for the Prefect UI."""
+
+from __future__ import annotations
+
+from schemas.summary import Percentiles, Summary
+
+Section = tuple[str, list[tuple[str, str]]]
+
+
+def text(summary: Summary) -> str:
+    """The summary as aligned lines."""
+    lines = [f"{summary.job}: {summary.state} (exit code {summary.exit_code}). {summary.message}"]
+    for title, pairs in sections(summary):
+        lines.append(f"\n{title}")
+        width = max(len(name) for name, _ in pairs)
+        lines += [f"  {name:<{width}}  {value}" for name, value in pairs]
+    return "\n".join(lines)
+
+
+def markdown(summary: Summary) -> str:
+    """The summary as markdown tables."""
+    lines = [f"# {summary.job}: {summary.state}", "", summary.message, "", f"Output: `{summary.output}`"]
+    for title, pairs in sections(summary):
+        lines += ["", f"## {title}", "", "| | |", "| --- | --- |", *(f"| {n} | {v.replace('|', chr(92) + '|')} |" for n, v in pairs)]
+    return "\n".join(lines)
+
+
+def sections(summary: Summary) -> list[Section]:
+    """Titles with their lines; what is not known is left out."""
+    return [
+        ("Rows", _rows(summary)),
+        ("Tokens", _tokens(summary)),
+        ("Time of this run", _seconds(summary)),
+        ("Speed of this run", _speed(summary)),
+        *([("Latency of this run", _latency(summary))] if summary.latency.queue_s.p50 is not None else []),
+        ("Engine", _engine(summary)),
+        *([("Cost", _cost(summary))] if summary.cost.usd_total is not None else []),
+    ]
+
+
+def _rows(s: Summary) -> list[tuple[str, str]]:
+    r = s.rows
+    pairs = [
+        ("planned", f"{r.planned:,} in {s.shards.total:,} shards, {s.shards.committed:,} committed"),
+        ("ok", f"{r.ok:,}"),
+        ("error", f"{r.error:,}"),
+        *((f"  {code}", f"{count:,}") for code, count in s.errors.items()),
+        *((f"  cut by {code}", f"{count:,} (ok, with a warning)") for code, count in s.warnings.items()),
+    ]
+    if r.filtered:
+        pairs.append(("filtered", f"{r.filtered:,}"))
+    done = f"{r.generated:,} generated, {r.reused:,} reused, {r.rejected:,} rejected"
+    return [*pairs, ("this run", done + (f", {r.deduplicated:,} deduplicated" if r.deduplicated else ""))]
+
+
+def _tokens(s: Summary) -> list[tuple[str, str]]:
+    t = s.tokens
+    pairs = [("prompt", f"{t.prompt:,} ({t.cached:,} from the prefix cache)"), ("output", f"{t.output:,}")]
+    return pairs + ([("recomputed", f"{t.recomputed:,}")] if t.recomputed else [])
+
+
+def _seconds(s: Summary) -> list[tuple[str, str]]:
+    t = s.seconds
+    return [
+        ("wall clock", duration(t.wall)),
+        ("plan", duration(t.plan)),
+        ("engine start", duration(t.engine_start)),
+        ("generating", f"{duration(t.generating)} (starved {duration(t.starved)}, tail {duration(t.tail)})"),
+        ("finish", duration(t.finish)),
+    ]
+
+
+def _speed(s: Summary) -> list[tuple[str, str]]:
+    pairs = []
+    for title, rate in (("generating", s.rate), ("wall clock", s.rate_wall)):
+        if rate.requests_per_s is not None and rate.output_tokens_per_s is not None and rate.total_tokens_per_s is not None:
+            pairs.append((title, f"{rate.requests_per_s:,.1f} requests/s, {rate.output_tokens_per_s:,.0f} output tokens/s, "
+                                 f"{rate.total_tokens_per_s:,.0f} total tokens/s"))  # fmt: skip
+    return pairs or [("", "nothing was generated")]
+
+
+def _latency(s: Summary) -> list[tuple[str, str]]:
+    known = {"queue": s.latency.queue_s, "first token (TTFT)": s.latency.ttft_s, "per token (TPOT)": s.latency.tpot_s}
+    return [(name, _percentiles(p)) for name, p in known.items() if p.p50 is not None]
+
+
+def _percentiles(p: Percentiles) -> str:
+    return ", ".join(f"{name} {duration(value)}" for name, value in (("P50", p.p50), ("P95", p.p95), ("P99", p.p99)) if value is not None)
+
+
+def _engine(s: Summary) -> list[tuple[str, str]]:
+    e = s.engine
+    pairs = [("kind", f"{e.kind} {e.version or ''}".strip())]
+    counts = (("max_num_seqs", e.max_num_seqs), ("max_num_batched_tokens", e.max_num_batched_tokens),
+              ("max_model_len", e.max_model_len), ("KV cache tokens", e.kv_cache_tokens), ("preemptions", e.preemptions))  # fmt: skip
+    pairs += [(name, f"{value:,}") for name, value in counts if value is not None]
+    shares = (("peak KV use", e.kv_cache_usage_peak), ("prefix-cache hits", e.prefix_cache_hit_rate))
+    pairs += [(name, f"{value:.1%} of tokens") for name, value in shares if value is not None]
+    return [*pairs, ("held", f"{duration(s.engine_seconds.held)} in this run, {len(s.attempts)} attempts over all runs")]
+
+
+def _cost(s: Summary) -> list[tuple[str, str]]:
+    c = s.cost
+    pairs = (("total", c.usd_total), ("this run", c.usd_this_run), ("per 1,000 rows", c.usd_per_1k_rows),
+             ("per 1M input tokens", c.usd_per_1m_input_tokens), ("per 1M output tokens", c.usd_per_1m_output_tokens))  # fmt: skip
+    return [(name, f"${value:,.4f}") for name, value in pairs if value is not None]
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: `850 ms`, `12.3 s`, `4 min 05 s`, `3 h 07 min`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes_left = divmod(minutes, 60)
+    return f"{hours} h {minutes_left:02d} min" if hours else f"{minutes} min {rest:02d} s"
