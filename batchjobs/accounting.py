@@ -29,7 +29,13 @@ _LABELS = ("productive", "starved", "tail", "draining")
 
 
 def summarise(
-    job: JobSpec, plan: Plan, earlier: list[Commit], run: RunFigures, attempts: list[Attempt], wall_s: float, plan_s: float
+    job: JobSpec,
+    plan: Plan,
+    earlier: list[Commit],
+    run: RunFigures,
+    attempts: list[Attempt],
+    wall_s: float,
+    plan_s: float,
 ) -> Summary:
     """The summary of a run. `earlier` are the commits of earlier runs, `wall_s` and `plan_s` seconds of this one."""
     commits = [*earlier, *run.commits]
@@ -94,7 +100,10 @@ def verdict(job: JobSpec, plan: Plan, rows: Rows, committed: int, run: RunFigure
         return "partial", f"Stopped. {shards}; run the same command again to go on."
     rate = rows.error / rows.total if rows.total else 0.0
     if rate > job.run.max_error_rate:
-        return "partial", f"{rows.error} of {rows.total} rows failed ({rate:.2%}), more than max_error_rate {job.run.max_error_rate:.2%}."
+        return (
+            "partial",
+            f"{rows.error} of {rows.total} rows failed ({rate:.2%}), more than max_error_rate {job.run.max_error_rate:.2%}.",
+        )
     return "completed", f"All {plan.rows} rows are accounted for."
 
 

@@ -93,7 +93,9 @@ class Collector(threading.Thread):
     def _notice_a_broken_engine(self, result: Result) -> None:
         self._errors_in_a_row = self._errors_in_a_row + 1 if result.error_code in _ENGINE_SIDE else 0
         if self._errors_in_a_row >= _HOPELESS and self.tally.ok == 0:
-            raise EngineFailed(f"the engine failed {_HOPELESS} rows in a row and none succeeded; the last: {result.error}")
+            raise EngineFailed(
+                f"the engine failed {_HOPELESS} rows in a row and none succeeded; the last: {result.error}"
+            )
 
     def _publish_if_complete(self, shard: OpenShard) -> None:
         if shard.missing:

@@ -113,4 +113,3 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for name, old in before.items():
             signal.signal(name, old)
-

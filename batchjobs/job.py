@@ -173,7 +173,9 @@ def _start(prepared: PreparedJob, number: int, log: Path) -> ReplicaProcess:
         "paths": prepared.paths, "attempt": number,
     }  # fmt: skip
     python = resolved.engine.python or sys.executable
-    return ReplicaProcess(python, {**environment, **os.environ, **resolved.engine.env}, log, prepared.lock.descriptor, order)
+    return ReplicaProcess(
+        python, {**environment, **os.environ, **resolved.engine.env}, log, prepared.lock.descriptor, order
+    )
 
 
 class _Heartbeat:

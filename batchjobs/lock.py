@@ -40,7 +40,9 @@ def acquire(store: Store) -> OutputLock:
     while not _try(descriptor):
         if time.monotonic() > deadline:
             os.close(descriptor)
-            raise OutputError(f"The output {store.url} is in use by {_holder(file)}. Nothing was changed; wait for it, or stop it.")
+            raise OutputError(
+                f"The output {store.url} is in use by {_holder(file)}. Nothing was changed; wait for it, or stop it."
+            )
         time.sleep(0.1)
     os.truncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps(_myself()).encode(), 0)

@@ -20,6 +20,7 @@ from batchjobs.prompts import Renderer
 from batchjobs.reader import ShardReader
 from batchjobs.sampling import row_field_names
 from batchjobs.shards import cut_shards
+from batchjobs.spec import resolve_references
 from schemas.job import JobSpec
 from schemas.plan import InputFile, Plan, Shard, encode_schema
 from schemas.records import RESULT_COLUMNS, result_schema
@@ -100,7 +101,9 @@ def kept_columns(job: JobSpec, schema: pa.Schema, files: Sequence[InputFile]) ->
     wanted = schema.names if job.output.keep_columns is None else job.output.keep_columns
     for name in wanted:
         if name not in schema.names:
-            raise SpecError(f"output.keep_columns: found {name}; allowed: columns of the dataset: {', '.join(schema.names)}")
+            raise SpecError(
+                f"output.keep_columns: found {name}; allowed: columns of the dataset: {', '.join(schema.names)}"
+            )
     hive = files[0].partitions.keys() if files else set()
     # A reader of the output folder gets these from the path; in the file too, they would clash.
     in_path = {part.split("=", 1)[0] for part in job.output.path.split("/") if "=" in part}
@@ -129,7 +132,9 @@ def compare(old: Plan, new: Plan, output: str, frozen_input: bool) -> list[str]:
     if arrived and len(found) == len(arrived):
         hint = "Run with --frozen-input to finish what was planned without the new files, or use another output.path."
     shown = found[:20] + ([f"… and {len(found) - 20} more"] if len(found) > 20 else [])
-    raise OutputError(f"The output {output} belongs to another job:\n  " + "\n  ".join(shown) + f"\nNothing was changed. {hint}")
+    raise OutputError(
+        f"The output {output} belongs to another job:\n  " + "\n  ".join(shown) + f"\nNothing was changed. {hint}"
+    )
 
 
 def _same(then: InputFile, now: InputFile) -> bool:
@@ -139,18 +144,41 @@ def _same(then: InputFile, now: InputFile) -> bool:
 def check_overlap(job: JobSpec, dataset: Dataset) -> None:
     """Refuse an output that is, contains or lies inside an input; raises OutputError."""
     output = dataset.fs._strip_protocol(job.output.path).rstrip("/")
-    if job.output.path.split("://")[0] != _one(job.input.path).split("://")[0] and "://" in job.output.path + _one(job.input.path):
+    if job.output.path.split("://")[0] != _one(job.input.path).split("://")[0] and "://" in job.output.path + _one(
+        job.input.path
+    ):
         return
     inputs = [job.input.path] if isinstance(job.input.path, str) else job.input.path
     for path in inputs:
         stripped = str(dataset.fs._strip_protocol(path)).rstrip("/")
         if output == stripped or output.startswith(stripped + "/"):
-            raise OutputError(f"output.path: {job.output.path} is or lies inside the input {path}; use a folder outside of it.")
+            raise OutputError(
+                f"output.path: {job.output.path} is or lies inside the input {path}; use a folder outside of it."
+            )
     for file in dataset.files:
         if file.path.startswith(output + "/"):
-            raise OutputError(f"output.path: {job.output.path} contains the input file {file.path}; use another folder.")
+            raise OutputError(
+                f"output.path: {job.output.path} contains the input file {file.path}; use another folder."
+            )
 
 
 def _one(path: str | list[str]) -> str:
     return path if isinstance(path, str) else path[0]
 
+
+def describe(job: JobSpec) -> dict[str, Any]:
+    """What a job would do, as plain values. Checks the spec against the dataset; writes nothing."""
+    resolved = resolve_references(job)
+    dataset = read_dataset(resolved)
+    check_overlap(resolved, dataset)
+    planned = make_plan(job, resolved, dataset)
+    return {
+        "job": job.name,
+        "output": job.output.path,
+        "rows": planned.rows,
+        "files": len(planned.files),
+        "shards": len(planned.shards),
+        "input_columns": [f"{field.name}: {field.type}" for field in planned.input_schema],
+        "result_columns": planned.result_schema.names,
+        "fingerprint": planned.fingerprint,
+    }

@@ -24,7 +24,9 @@ _IMPORTANT = re.compile(r"\b(WARNING|ERROR|CRITICAL)\b|KV cache size|Maximum con
 class ReplicaProcess:
     """Started in a session of its own, so that Ctrl-C reaches only us, and its whole group can be killed."""
 
-    def __init__(self, python: str, environment: Mapping[str, str], log: Path, lock: int | None, order: dict[str, Any]) -> None:
+    def __init__(
+        self, python: str, environment: Mapping[str, str], log: Path, lock: int | None, order: dict[str, Any]
+    ) -> None:
         reading, writing = os.pipe()
         inherited = [writing] if lock is None else [writing, lock]
         self._log, self._log_read = log, 0

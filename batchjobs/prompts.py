@@ -112,7 +112,9 @@ class Renderer:
         if isinstance(ids, Exception):
             return RowError(row, ErrorCode.TEMPLATE_ERROR, f"the text cannot be tokenised: {ids}")
         try:
-            sampling = self._sampling.of(values[self._sampling_column]) if self._sampling_column else self._sampling.default
+            sampling = (
+                self._sampling.of(values[self._sampling_column]) if self._sampling_column else self._sampling.default
+            )
         except BadSampling as problem:
             return RowError(row, ErrorCode.BAD_SAMPLING, str(problem), len(ids))
         request_hash = self._hash(ids, sampling)
@@ -144,7 +146,9 @@ class Renderer:
             return lambda values: _token_ids(values[prompt.token_ids_column])
         if prompt.messages_column is not None:
             self.columns.append(
-                _column(schema, "prompt.messages_column", prompt.messages_column, is_messages, "list<struct<role, content>>")
+                _column(
+                    schema, "prompt.messages_column", prompt.messages_column, is_messages, "list<struct<role, content>>"
+                )
             )
             return lambda values: self._tokenizer.chat(_messages(values[prompt.messages_column]))
         return self._templates(schema, as_of)
@@ -234,14 +238,20 @@ def is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return is_text(kind.value_type)
     return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_null(kind)
     )
 
 
 def is_list(kind: pa.DataType) -> bool:
     """Whether values of this Arrow type are lists in Python."""
     return bool(
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_list_view(kind)
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
     )
 
 

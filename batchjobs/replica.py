@@ -74,7 +74,9 @@ class Commands(threading.Thread):
 class Replica:
     """Feeds the engine across shard borders, and hands what it finishes to the collector."""
 
-    def __init__(self, engine: Engine, preparer: Preparer, collector: Collector, commands: Commands, events: Sender) -> None:
+    def __init__(
+        self, engine: Engine, preparer: Preparer, collector: Collector, commands: Commands, events: Sender
+    ) -> None:
         self._engine, self._preparer, self._collector = engine, preparer, collector
         self._commands, self._events = commands, events
         self._slots = engine.info.max_num_seqs
@@ -128,7 +130,9 @@ class Replica:
                 self._engine.submit(request)
                 self._in_flight[request.row] = (request, shard)
             except RequestRejected as problem:
-                error = RowError(request.row, ErrorCode.ENGINE_REJECTED, str(problem), len(request.token_ids), request.request_hash)
+                error = RowError(
+                    request.row, ErrorCode.ENGINE_REJECTED, str(problem), len(request.token_ids), request.request_hash
+                )
                 ended.append((error, request, shard))
         if ended:
             self._collector.ended(ended)

@@ -21,7 +21,14 @@ def markdown(summary: Summary) -> str:
     """The summary as markdown tables."""
     lines = [f"# {summary.job}: {summary.state}", "", summary.message, "", f"Output: `{summary.output}`"]
     for title, pairs in sections(summary):
-        lines += ["", f"## {title}", "", "| | |", "| --- | --- |", *(f"| {n} | {v.replace('|', chr(92) + '|')} |" for n, v in pairs)]
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| | |",
+            "| --- | --- |",
+            *(f"| {n} | {v.replace('|', chr(92) + '|')} |" for n, v in pairs),
+        ]
     return "\n".join(lines)
 
 
@@ -73,7 +80,11 @@ def _seconds(s: Summary) -> list[tuple[str, str]]:
 def _speed(s: Summary) -> list[tuple[str, str]]:
     pairs = []
     for title, rate in (("generating", s.rate), ("wall clock", s.rate_wall)):
-        if rate.requests_per_s is not None and rate.output_tokens_per_s is not None and rate.total_tokens_per_s is not None:
+        if (
+            rate.requests_per_s is not None
+            and rate.output_tokens_per_s is not None
+            and rate.total_tokens_per_s is not None
+        ):
             pairs.append((title, f"{rate.requests_per_s:,.1f} requests/s, {rate.output_tokens_per_s:,.0f} output tokens/s, "
                                  f"{rate.total_tokens_per_s:,.0f} total tokens/s"))  # fmt: skip
     return pairs or [("", "nothing was generated")]
@@ -85,7 +96,11 @@ def _latency(s: Summary) -> list[tuple[str, str]]:
 
 
 def _percentiles(p: Percentiles) -> str:
-    return ", ".join(f"{name} {duration(value)}" for name, value in (("P50", p.p50), ("P95", p.p95), ("P99", p.p99)) if value is not None)
+    return ", ".join(
+        f"{name} {duration(value)}"
+        for name, value in (("P50", p.p50), ("P95", p.p95), ("P99", p.p99))
+        if value is not None
+    )
 
 
 def _engine(s: Summary) -> list[tuple[str, str]]:
@@ -96,7 +111,10 @@ def _engine(s: Summary) -> list[tuple[str, str]]:
     pairs += [(name, f"{value:,}") for name, value in counts if value is not None]
     shares = (("peak KV use", e.kv_cache_usage_peak), ("prefix-cache hits", e.prefix_cache_hit_rate))
     pairs += [(name, f"{value:.1%} of tokens") for name, value in shares if value is not None]
-    return [*pairs, ("held", f"{duration(s.engine_seconds.held)} in this run, {len(s.attempts)} attempts over all runs")]
+    return [
+        *pairs,
+        ("held", f"{duration(s.engine_seconds.held)} in this run, {len(s.attempts)} attempts over all runs"),
+    ]
 
 
 def _cost(s: Summary) -> list[tuple[str, str]]:

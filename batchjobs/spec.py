@@ -77,7 +77,9 @@ def _explain(problem: Any) -> str:
 
 
 def _is_union_branch(part: Any) -> bool:
-    return isinstance(part, str) and (part in ("str", "int", "constrained-int") or part.startswith(("list[", "literal[")))
+    return isinstance(part, str) and (
+        part in ("str", "int", "constrained-int") or part.startswith(("list[", "literal["))
+    )
 
 
 def _allowed_keys(location: tuple[Any, ...]) -> list[str]:
@@ -93,7 +95,9 @@ def absolute_paths(job: JobSpec, folder: Path) -> JobSpec:
     """The job with its relative paths made absolute from `folder`. A path that begins with `${` is left alone."""
     data = job.model_dump()
     paths = data["input"]["path"]
-    data["input"]["path"] = [_absolute(p, folder) for p in paths] if isinstance(paths, list) else _absolute(paths, folder)
+    data["input"]["path"] = (
+        [_absolute(p, folder) for p in paths] if isinstance(paths, list) else _absolute(paths, folder)
+    )
     data["output"]["path"] = _absolute(data["output"]["path"], folder)
     if data["model"]:
         for key in ("name", "tokenizer"):  # a hub name has a slash too: only what looks like or is a folder is a path
@@ -144,3 +148,12 @@ def _variable(name: str, key: str) -> str:
 def dump_job(job: JobSpec) -> str:
     """The spec as YAML, only what was set, references kept."""
     return yaml.safe_dump(job.model_dump(mode="json", exclude_defaults=True), sort_keys=False, allow_unicode=True)
+
+
+def limited(job: JobSpec, rows: int) -> JobSpec:
+    """The same job over the first rows only: a job of its own, with an output of its own beside the whole one's."""
+    data = job.model_dump()
+    data["name"] = f"{job.name}-limit-{rows}"
+    data["input"]["limit"] = min(rows, job.input.limit or rows)
+    data["output"]["path"] = f"{job.output.path.rstrip('/')}-limit-{rows}"
+    return JobSpec.model_validate(data)

@@ -132,7 +132,9 @@ class ObjectStore:
     def publish(self, name: str, data: bytes | memoryview, replace: bool = False) -> bool:
         """See Store."""
         with suppress(NotImplementedError):
-            self._fs.makedirs(self._fs._parent(self._path(name)), exist_ok=True)  # nothing to do on S3; memory:// wants it
+            self._fs.makedirs(
+                self._fs._parent(self._path(name)), exist_ok=True
+            )  # nothing to do on S3; memory:// wants it
         try:
             self._fs.pipe_file(self._path(name), bytes(data), mode="overwrite" if replace else "create")
         except FileExistsError:

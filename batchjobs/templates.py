@@ -30,7 +30,9 @@ class RowTemplate:
         environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, finalize=_refuse_null)
         environment.globals |= {"as_of": as_of, "strftime_now": as_of.strftime}
         try:
-            names = meta.find_undeclared_variables(environment.parse(text)) - (environment.globals.keys() - set(columns))
+            names = meta.find_undeclared_variables(environment.parse(text)) - (
+                environment.globals.keys() - set(columns)
+            )
         except TemplateSyntaxError as error:
             raise SpecError(f"{key}: found a template error in line {error.lineno}: {error.message}") from error
         unknown = sorted(names - set(columns) - {"row"})

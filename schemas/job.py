@@ -23,7 +23,9 @@ class InputSpec(Section):
 
     path: str | list[str] = Field(description="Parquet file, folder, glob, or a list of them; any fsspec URL.")
     id_column: str | None = Field(None, description="Column that names a row; `verify` checks that it is unique.")
-    filter: str | None = Field(None, description="Row-wise SQL predicate (Polars), e.g. \"lang = 'en'\"; null is false.")
+    filter: str | None = Field(
+        None, description="Row-wise SQL predicate (Polars), e.g. \"lang = 'en'\"; null is false."
+    )
     limit: int | None = Field(None, ge=1, description="Only the first N rows of the dataset. `run --limit N` sets it.")
     storage_options: dict[str, Any] = Field(default_factory=dict, description="Passed to fsspec for the input.")
 
@@ -46,7 +48,9 @@ class PromptSpec(Section):
     def _one_source(self) -> PromptSpec:
         given = [name for name in PROMPT_SOURCES if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"found {' and '.join(given) or 'none'}; allowed: exactly one of {', '.join(PROMPT_SOURCES)}")
+            raise ValueError(
+                f"found {' and '.join(given) or 'none'}; allowed: exactly one of {', '.join(PROMPT_SOURCES)}"
+            )
         if self.system is not None and self.user is None:
             raise ValueError(f"found system with {given[0]}; allowed: system only together with user")
         if not self.is_chat and (self.chat_template or self.chat_template_kwargs):
@@ -72,9 +76,13 @@ class StructuredOutputsSpec(Section):
 
     @model_validator(mode="after")
     def _one_constraint(self) -> StructuredOutputsSpec:
-        given = [name for name in ("json", "regex", "choice", "grammar") if getattr(self, _python_name(name)) is not None]
+        given = [
+            name for name in ("json", "regex", "choice", "grammar") if getattr(self, _python_name(name)) is not None
+        ]
         if len(given) != 1:
-            raise ValueError(f"found {' and '.join(given) or 'none'}; allowed: exactly one of json, regex, choice, grammar")
+            raise ValueError(
+                f"found {' and '.join(given) or 'none'}; allowed: exactly one of json, regex, choice, grammar"
+            )
         return self
 
 

@@ -66,7 +66,9 @@ class EchoEngine:
         for rows, reason in ((self._spec.error_rows, "error"), (self._spec.abort_rows, "abort")):
             if request.row in rows:
                 return Completion(request.row, reason, "", 0)
-        answer = self._spec.answer.replace("{prompt}", request.text or str(request.token_ids)).replace("{row}", str(request.row))
+        answer = self._spec.answer.replace("{prompt}", request.text or str(request.token_ids)).replace(
+            "{row}", str(request.row)
+        )
         room = min(request.max_tokens, self.info.max_model_len - len(request.token_ids))
         whole = answer.encode()
         text = whole[:room].decode("utf-8", "ignore") if len(whole) > room else answer

@@ -35,14 +35,15 @@ _BAD_ENDS = {
     "abort": "The engine aborted the request before its answer was complete.",
     "error": "The engine ended the request with an error; the log of the attempt says why.",
 }
+_NESTED = {"structured_outputs": StructuredOutputsParams, "repetition_detection": RepetitionDetectionParams}
 _CACHED_SAMPLINGS = 10_000
 
 
 def llm_arguments(spec: JobSpec) -> dict[str, Any]:
-    """The keyword arguments of `vllm.LLM` for a spec; what is not set is left to vLLM.
+    """Keyword arguments of `vllm.LLM` for a spec; what is not set is left to vLLM.
 
-    So `auto` is vLLM's platform default for offline use: `max_num_seqs` 1024 on GPUs of 70 GiB or more (not A100), else
-    256; `max_num_batched_tokens` 16384 on those GPUs, 8192 on other GPUs, 4096 on CPU (`EngineArgs.get_batch_defaults`).
+    So `auto` is vLLM's platform default for offline use (`EngineArgs.get_batch_defaults`): `max_num_seqs` 1024 on GPUs
+    of 70 GiB or more (not A100), else 256; `max_num_batched_tokens` 16384 there, 8192 on other GPUs, 4096 on CPU.
     """
     assert spec.model is not None
     model = spec.model.model_dump(exclude_defaults=True, exclude={"name"})
@@ -51,13 +52,13 @@ def llm_arguments(spec: JobSpec) -> dict[str, Any]:
 
 
 def sampling_params(values: dict[str, Any], max_tokens: int) -> SamplingParams:
-    """vLLM's sampling parameters for `values` by name; raises whatever vLLM raises for a bad name or value.
+    """Make vLLM's sampling parameters from `values` by name; raises whatever vLLM raises for a bad name or value.
 
-    The parameters also make the way to EngineCore and back here, because a value of a wrong type, such as an
-    integer for `ignore_eos`, is found only there, where it ends the thread that reads requests: all rows would hang.
+    They are also encoded and decoded here as for EngineCore: a value of a wrong type, such as text for `ignore_eos`, is
+    found only there, and ends the thread that reads requests, so that every later row waits for ever.
     """
     values = dict(values)
-    for name, kind in (("structured_outputs", StructuredOutputsParams), ("repetition_detection", RepetitionDetectionParams)):
+    for name, kind in _NESTED.items():
         if isinstance(values.get(name), dict):
             values[name] = kind(**values[name])
     if isinstance(values.get("logit_bias"), dict):  # keys of JSON objects are strings
@@ -124,7 +125,7 @@ class VllmEngine:
         return int(self._engine.get_num_unfinished_requests())
 
     def step(self) -> list[Completion]:
-        """See Engine. Raises EngineDeadError if EngineCore or a worker died; nothing can be done with this engine then."""
+        """See Engine. Raises EngineDeadError if EngineCore or a worker died."""
         return [self._completion(output) for output in self._engine.step() if output.finished]
 
     def _completion(self, output: Any) -> Completion:
@@ -173,7 +174,7 @@ def _already_validated(*_: object) -> None:
 
 
 def _set_times(done: Completion, times: Any) -> None:
-    """Seconds on EngineCore's monotonic clock, by vLLM's own formulas (`IterationStats.update_from_finished_request`)."""
+    """Seconds on EngineCore's clock, by the formulas of vLLM's `IterationStats.update_from_finished_request`."""
     done.queue_s = times.scheduled_ts - times.queued_ts
     done.ttft_s = times.first_token_ts - times.queued_ts
     if times.num_generation_tokens > 1:

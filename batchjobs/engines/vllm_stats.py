@@ -12,7 +12,7 @@ from batchjobs.engines.base import EngineStats
 
 
 class StatRecorder:
-    """Adds up what each engine step reports. Has the methods of vLLM's `StatLoggerBase`, which is not a stable interface.
+    """Adds up what each engine step reports, with the methods of vLLM's `StatLoggerBase`, no stable interface.
 
     Only this hook sees every step, so only it knows the peak of the KV cache and what preemptions cost.
     """

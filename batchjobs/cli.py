@@ -1,0 +1,209 @@
+"""The command line: a thin skin. Heavy imports are inside the commands, so that `--help` and `status` are quick."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from batchjobs import __version__
+from batchjobs.errors import BatchjobsError
+
+if TYPE_CHECKING:
+    from schemas.job import JobSpec
+    from schemas.summary import Summary
+
+app = typer.Typer(
+    name="batchjobs",
+    help="Offline batch inference over Parquet with vLLM: every row gets one answer, and nothing is done twice.\n\n"
+    "Start with `batchjobs init DATASET`, look at some answers with `batchjobs try job.yaml`, then `batchjobs run job.yaml`. "
+    "Kill it at any moment and run the same command again: it goes on.\n\n"
+    "Exit codes: 0 completed, 1 failed, 2 refused (nothing was changed), 3 partial (run again, or too many errors).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="Job file (YAML).", show_default=False)]
+Output = Annotated[
+    str, typer.Argument(metavar="OUT", help="Output folder of a job, or any fsspec URL.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
+
+
+@app.command()
+def run(
+    job_file: JobFile,
+    limit: Annotated[
+        int | None, typer.Option(help="Only the first N rows, as a job of its own: OUT-limit-N.", min=1)
+    ] = None,
+    frozen_input: Annotated[
+        bool, typer.Option(help="Finish what was planned, though files have arrived since.")
+    ] = False,
+    prefect: Annotated[
+        bool | None, typer.Option(help="Through the Prefect flow; default: if a Prefect API is configured.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a job, or go on with it: plan, generate, summarise. Does only what is left."""
+    from batchjobs.spec import limited, load_job
+    from batchjobs.terminal import Terminal
+
+    job = load_job(job_file)
+    job = limited(job, limit) if limit is not None else job
+    with Terminal() as terminal:
+        summary = _run_through_prefect(job, frozen_input, terminal, prefect) or _run_here(job, frozen_input, terminal)
+    _print_summary(summary, as_json)
+    raise typer.Exit(summary.exit_code)
+
+
+def _run_here(job: JobSpec, frozen_input: bool, terminal: object) -> Summary:
+    from batchjobs.job import run_job
+    from batchjobs.terminal import Terminal
+
+    assert isinstance(terminal, Terminal)
+    return run_job(job, terminal, frozen_input)
+
+
+def _run_through_prefect(job: JobSpec, frozen_input: bool, terminal: object, wanted: bool | None) -> Summary | None:
+    """The summary, or None when the job is to run without Prefect."""
+    from batchjobs.terminal import Terminal
+    from flows.api import api_answers, api_configured
+
+    assert isinstance(terminal, Terminal)
+    if wanted is False or (wanted is None and not api_configured()):
+        return None
+    if api_configured() and not api_answers():
+        terminal.log("WARNING The Prefect API that is configured does not answer; the job runs without it.")
+        return None
+    from flows.batch_inference import run_in_process
+
+    return run_in_process(job, frozen_input, terminal)
+
+
+def _print_summary(summary: Summary, as_json: bool) -> None:
+    from batchjobs.report import text
+
+    typer.echo(summary.model_dump_json(indent=2) if as_json else text(summary))
+
+
+@app.command()
+def plan(job_file: JobFile, as_json: AsJson = False) -> None:
+    """Show what a job would do: files, rows, shards, columns. Writes nothing; needs no GPU and no vLLM."""
+    from batchjobs.plan import describe
+    from batchjobs.spec import load_job
+
+    described = describe(load_job(job_file))
+    if as_json:
+        typer.echo(json.dumps(described, indent=2))
+    else:
+        width = max(map(len, described))
+        for name, value in described.items():
+            typer.echo(f"{name:<{width}}  {', '.join(value) if isinstance(value, list) else value}")
+
+
+@app.command(name="try")
+def try_(
+    job_file: JobFile,
+    rows: Annotated[int, typer.Option("-n", "--rows", help="How many rows.", min=1)] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Render and run the first few rows; print prompt and answer side by side. Writes nothing."""
+    from batchjobs.preview import preview, side_by_side
+    from batchjobs.spec import load_job
+    from batchjobs.terminal import Terminal
+
+    with Terminal() as terminal:
+        pairs = preview(load_job(job_file), rows, terminal)
+    typer.echo(json.dumps(pairs, indent=2, ensure_ascii=False) if as_json else side_by_side(pairs))
+
+
+@app.command()
+def init(
+    dataset: Annotated[str, typer.Argument(help="Parquet file, folder or glob; any fsspec URL.", show_default=False)],
+    file: Annotated[Path, typer.Option("-o", "--output", help="The job file to write.")] = Path("job.yaml"),
+) -> None:
+    """Write a commented first job file for a dataset."""
+    from batchjobs.init import write_job_file
+
+    write_job_file(dataset, file)
+    typer.echo(f"Wrote {file}. Edit it, then: batchjobs try {file}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of job files, for editors."""
+    from schemas.job import JobSpec
+
+    typer.echo(json.dumps(JobSpec.model_json_schema(), indent=2))
+
+
+@app.command()
+def status(output: Output, as_json: AsJson = False) -> None:
+    """Tell a job's state and progress from its output folder alone."""
+    from batchjobs.status import describe, read_status
+
+    found = read_status(output)
+    typer.echo(json.dumps(found, indent=2) if as_json else describe(found))
+
+
+@app.command()
+def verify(output: Output, as_json: AsJson = False) -> None:
+    """Re-read every part and prove the output complete: no GPU needed. Exits 1 with the first discrepancies."""
+    from batchjobs.verify import verify_output
+
+    proof = verify_output(output)
+    typer.echo(proof.model_dump_json(indent=2) if as_json else proof.text())
+    raise typer.Exit(0 if proof.complete else 1)
+
+
+@app.command()
+def submit(
+    job_file: JobFile,
+    deployment: Annotated[str, typer.Option(help="Prefect deployment that runs the job.")] = "batch-inference/adhoc",
+    tag: Annotated[list[str] | None, typer.Option(help="Tag of the flow run; may be repeated.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start an ad-hoc run of a job on a Prefect worker, and return at once."""
+    from batchjobs.spec import load_job
+    from flows.submit import submit as submit_job
+
+    submitted = submit_job(load_job(job_file), deployment, tag or [])
+    known = {"id": str(submitted.id), "name": submitted.name, "url": submitted.url}
+    typer.echo(
+        json.dumps(known, indent=2)
+        if as_json
+        else f"Submitted {submitted.name} ({submitted.id})\n{submitted.url or ''}"
+    )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"batchjobs {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the `batchjobs` command: errors are sentences, exit codes are the contract's."""
+    try:
+        app()
+    except BatchjobsError as error:
+        typer.echo(f"batchjobs: {error}", err=True)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""`batchjobs try`: run the first few rows for real and show prompt and answer, leaving nothing behind."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from batchjobs.checkpoint import committed_shards, read_part
+from batchjobs.fingerprint import model_id
+from batchjobs.job import finish, prepare, run
+from batchjobs.plan import read_dataset
+from batchjobs.progress import Reporter
+from batchjobs.prompts import Renderer, RowError
+from batchjobs.reader import ShardReader
+from batchjobs.spec import resolve_references
+from batchjobs.tokens import load_tokenizer
+from schemas.job import JobSpec, OutputSpec
+from schemas.plan import Plan
+
+_NO_LIMIT = 2**31  # lengths and ids are judged by the run itself
+
+
+def preview(job: JobSpec, rows: int, reporter: Reporter) -> list[dict[str, Any]]:
+    """Prompt, answer and outcome of the first `rows` rows that the filter leaves of as many, through a real run."""
+    with tempfile.TemporaryDirectory(prefix="batchjobs-try-") as folder:
+        job = job.model_copy(update={
+            "input": job.input.model_copy(update={"limit": min(rows, job.input.limit or rows)}),
+            "output": OutputSpec(path=folder + "/out", keep_columns=[]),
+        })  # fmt: skip
+        prepared = prepare(job)
+        try:
+            finish(prepared, run(prepared, reporter))
+            answers = [
+                row
+                for s in sorted(committed_shards(prepared.store))
+                for row in read_part(prepared.store, s).to_pylist()
+            ]
+        finally:
+            prepared.lock.release()
+        prompts = _prompts(job, prepared.plan)
+    return [{"row": a["row"], "prompt": prompts.get(a["row"]), **_answer(a)} for a in answers]
+
+
+def _answer(row: dict[str, Any]) -> dict[str, Any]:
+    names = (
+        "output",
+        "reasoning",
+        "status",
+        "finish_reason",
+        "warning",
+        "error_code",
+        "error",
+        "prompt_tokens",
+        "output_tokens",
+    )
+    return {name: row[name] for name in names}
+
+
+def _prompts(job: JobSpec, plan: Plan) -> dict[int, str]:
+    """The rendered prompt of each row, as the engine got it."""
+    resolved = resolve_references(job)
+    dataset = read_dataset(resolved)
+    renderer = Renderer(resolved, dataset.schema, plan.as_of, keep_text=True)
+    renderer.connect(load_tokenizer(resolved, plan.as_of), _NO_LIMIT, _NO_LIMIT, model_id(plan.model))
+    reader = ShardReader(dataset.fs, [f.path for f in dataset.files], dataset.files, dataset.schema, renderer.columns)
+    prompts = {}
+    for shard in dataset.shards:
+        row = shard.first_row
+        for batch in reader.read(shard):
+            made = renderer.requests(batch, range(row, row + batch.num_rows))
+            prompts.update({m.row: m.text or str(m.token_ids) for m in made if not isinstance(m, RowError)})
+            row += batch.num_rows
+    return prompts
+
+
+def side_by_side(pairs: list[dict[str, Any]]) -> str:
+    """Prompt and answer in two columns, as wide as the terminal."""
+    table = Table("row", "prompt", "answer", show_lines=True, expand=True)
+    for pair in pairs:
+        answer = pair["output"] if pair["status"] == "ok" else f"{pair['error_code']}: {pair['error']}"
+        note = f"\n({pair['warning']})" if pair["warning"] else ""
+        table.add_row(str(pair["row"]), pair["prompt"] or "", f"{answer}{note}", end_section=True)
+    console = Console()
+    with console.capture() as captured:
+        console.print(table, markup=False)
+    return captured.get()

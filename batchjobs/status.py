@@ -1,0 +1,76 @@
+"""State and progress of a job from its output folder alone. Imports little: it answers in a moment."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+from contextlib import suppress
+from typing import Any
+
+from batchjobs.errors import OutputError
+from batchjobs.store import LocalStore, Store, open_store
+
+_PART = re.compile(r"part-\d{6,}\.parquet")
+
+
+def read_status(output: str) -> dict[str, Any]:
+    """State, shards, rows and the latest progress or summary; raises OutputError if it is no output of ours."""
+    store = open_store(output)
+    plan = _read(store, "plan.json")
+    if plan is None:
+        raise OutputError(f"{output} is not an output of batchjobs: it has no _batchjobs/plan.json.")
+    parts = sum(1 for name in store.names() if _PART.fullmatch(name))
+    summary, progress = _read(store, "summary.json"), _read(store, "progress.json")
+    return {
+        "state": _state(store, summary, progress),
+        "output": output,
+        "rows": sum(rows for _, rows in plan["shards"]),
+        "shards": {"total": len(plan["shards"]), "committed": parts},
+        "progress": progress,
+        "summary": summary,
+    }
+
+
+def _read(store: Store, name: str) -> Any:
+    data = store.read(f"_batchjobs/{name}")
+    return None if data is None else json.loads(data)
+
+
+def _state(store: Store, summary: Any, progress: Any) -> str:
+    if isinstance(store, LocalStore) and _is_locked(store):
+        return "running"
+    if progress is not None:  # a run in order takes it away at its end
+        return "interrupted" if isinstance(store, LocalStore) else "running or interrupted"
+    return str(summary["state"]) if summary is not None else "interrupted"
+
+
+def _is_locked(store: LocalStore) -> bool:
+    with suppress(FileNotFoundError), (store.root / "_batchjobs" / "lock").open("rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def describe(found: dict[str, Any]) -> str:
+    """The status in a few lines."""
+    shards, progress, summary = found["shards"], found["progress"], found["summary"]
+    lines = [
+        f"{found['output']}: {found['state']}",
+        f"shards  {shards['committed']:,} of {shards['total']:,} committed",
+    ]
+    if progress is not None:
+        lines.append(
+            f"rows    {progress['rows_done']:,} of {progress['rows_total']:,} done, {progress['errors']:,} errors"
+        )
+        if found["state"] == "running" and progress["seconds_left"] is not None:
+            lines.append(f"left    about {progress['seconds_left'] / 60:.1f} minutes")
+    elif summary is not None:
+        rows = summary["rows"]
+        lines.append(f"rows    {rows['ok']:,} ok, {rows['error']:,} errors, of {found['rows']:,}")
+        lines.append(summary["message"])
+    if found["state"] == "interrupted":
+        lines.append("Run the same command again to go on.")
+    return "\n".join(lines)

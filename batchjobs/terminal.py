@@ -1,0 +1,62 @@
+"""A running job in a terminal: one progress bar on standard error, log lines above it."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from tqdm import tqdm
+
+from batchjobs.progress import Progress
+
+_QUIET_S = 30.0  # without a terminal (cron, CI), one line this often
+
+
+class Terminal:
+    """A Reporter for people. Use as a context manager."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm[None] | None = None
+        self._is_tty = sys.stderr.isatty()
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def progress(self, now: Progress) -> None:
+        """Move the bar."""
+        if self._bar is None:
+            interval = 0.1 if self._is_tty else _QUIET_S
+            self._bar = tqdm(total=now.rows_total, initial=now.rows_reused, unit=" rows", dynamic_ncols=True,
+                             mininterval=interval, maxinterval=max(10.0, interval), smoothing=0.1)  # fmt: skip
+        self._bar.set_description_str(_description(now), refresh=False)
+        self._bar.set_postfix_str(_postfix(now), refresh=False)
+        self._bar.update(now.rows_done - self._bar.n)
+        if self._is_tty:
+            self._bar.refresh()
+
+    def log(self, line: str) -> None:
+        """Print a line without tearing the bar."""
+        tqdm.write(line, file=sys.stderr)
+
+
+def _description(now: Progress) -> str:
+    if now.phase == "starting":
+        return f"starting the engine ({now.elapsed_s:.0f} s)"
+    return now.phase
+
+
+def _postfix(now: Progress) -> str:
+    parts = [f"shards {now.shards_committed}/{now.shards_total}"]
+    if now.output_tokens_per_s is not None:
+        parts.append(f"{now.output_tokens_per_s:,.0f} tok/s")
+    if now.errors:
+        parts.append(f"errors {now.errors}")
+    if now.usd_so_far is not None:
+        parts.append(f"${now.usd_so_far:.3f}")
+    return ", ".join(parts)

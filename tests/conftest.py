@@ -1,0 +1,96 @@
+"""Jobs for tests: small datasets, the echo engine, and the real command as people call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from batchjobs.job import run_job
+from batchjobs.progress import Silent
+from batchjobs.spec import parse_job
+from schemas.job import JobSpec
+from schemas.summary import Summary
+
+os.environ.setdefault("DO_NOT_TRACK", "1")
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+
+MakeJob = Callable[..., JobSpec]
+
+
+@pytest.fixture(autouse=True)
+def _no_prefect_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test runs against a Prefect API that the user has configured."""
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path_factory.getbasetemp() / "prefect-home"))
+
+
+def text_table(rows: int, first: int = 0) -> pa.Table:
+    """Rows with an id and a short text."""
+    numbers = range(first, first + rows)
+    return pa.table({"id": [f"id-{n}" for n in numbers], "text": [f"text {n}" for n in numbers]})
+
+
+@pytest.fixture
+def make_job(tmp_path: Path) -> MakeJob:
+    """Write tables as `data/NN.parquet` and return an echo job over them; sections are merged into its spec."""
+
+    def make(*tables: pa.Table, **sections: Any) -> JobSpec:
+        folder = tmp_path / "data"
+        folder.mkdir(exist_ok=True)
+        for number, table in enumerate(tables or (text_table(10),)):
+            pq.write_table(table, folder / f"{number:02d}.parquet")
+        spec: dict[str, Any] = {
+            "name": "test",
+            "input": {"path": str(folder)},
+            "prompt": {"column": "text"},
+            "sampling": {"max_tokens": 100},
+            "engine": {"kind": "echo", "max_num_seqs": 2},
+            "output": {"path": str(tmp_path / "out")},
+            "run": {"shard_rows": 4},
+        }
+        for name, section in sections.items():
+            if isinstance(section, dict) and name != "prompt":
+                spec[name] = {**spec.get(name, {}), **section}
+            else:
+                spec[name] = section
+        return parse_job(spec)
+
+    return make
+
+
+def run_here(job: JobSpec, **options: Any) -> Summary:
+    """Run a job in this process (its replica is a process of its own)."""
+    return run_job(job, Silent(), **options)
+
+
+def read_output(job: JobSpec, **options: Any) -> pa.Table:
+    """All parts, as Spark and pyarrow read the folder."""
+    return pq.read_table(job.output.path, **options)
+
+
+def write_spec(job: JobSpec, file: Path) -> Path:
+    """The job as a job file."""
+    file.write_text(yaml.safe_dump(job.model_dump(mode="json", exclude_defaults=True)))
+    return file
+
+
+def batchjobs(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The real command, as a child process."""
+    command = [sys.executable, "-m", "batchjobs.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=options.pop("timeout", 120), **options)
+
+
+def summary_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The summary that a `run --json` printed."""
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found

@@ -1,0 +1,64 @@
+"""Publishing: whole or not at all, never twice, on disk and on an object store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from batchjobs.store import TMP, Store, open_store
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "out") if request.param == "local" else f"memory://{tmp_path}/out")
+
+
+def test_what_is_published_can_be_read(store: Store) -> None:
+    assert store.publish("a/b.txt", b"hello")
+    assert store.read("a/b.txt") == b"hello"
+    assert store.names("a") == ["b.txt"]
+    with store.open("a/b.txt") as stream:
+        assert stream.read() == b"hello"
+
+
+def test_a_name_that_is_taken_stays_as_it_is(store: Store) -> None:
+    store.publish("a", b"first")
+    assert not store.publish("a", b"second")
+    assert store.read("a") == b"first"
+
+
+def test_replace_replaces(store: Store) -> None:
+    store.publish("a", b"first")
+    assert store.publish("a", b"second", replace=True)
+    assert store.read("a") == b"second"
+
+
+def test_what_is_not_there_is_none_and_an_empty_list(store: Store) -> None:
+    assert store.read("nothing") is None
+    assert store.names("nowhere") == []
+    store.delete(["nothing"])
+
+
+def test_a_listing_shows_what_was_just_written(store: Store) -> None:
+    store.publish("x/a", b"")
+    assert store.names("x") == ["a"]
+    store.publish("x/b", b"")
+    assert store.names("x") == ["a", "b"]
+    store.delete(["x/a"])
+    assert store.names("x") == ["b"]
+
+
+def test_a_write_that_fails_leaves_nothing_under_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(str(tmp_path))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.publish("a", b"data")
+    monkeypatch.undo()
+    assert store.read("a") is None
+    assert store.names(TMP) == []
