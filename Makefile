@@ -44,7 +44,7 @@ check: $(READY) ## lint, formatting, types and the import contract
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 fmt: $(READY) ## format and fix what can be fixed by itself
 	@$(BIN)/ruff check --fix .

@@ -102,7 +102,7 @@ def verdict(job: JobSpec, plan: Plan, rows: Rows, committed: int, run: RunFigure
     if rate > job.run.max_error_rate:
         return (
             "partial",
-            f"{rows.error} of {rows.total} rows failed ({rate:.2%}), more than max_error_rate {job.run.max_error_rate:.2%}.",
+            f"{rows.error} of {rows.total} rows failed ({rate:.2%}); max_error_rate is {job.run.max_error_rate:.2%}.",
         )
     return "completed", f"All {plan.rows} rows are accounted for."
 
@@ -124,10 +124,14 @@ def count_seconds(run: RunFigures, wall_s: float, plan_s: float) -> Seconds:
     start = run.ready_s if run.ready_s is not None else run.held_s
     generating = laps.get("generating", 0.0)
     return Seconds(
-        wall=wall_s, plan=plan_s, engine_start=start, generating=generating,
+        wall=wall_s,
+        plan=plan_s,
+        engine_start=start,
+        generating=generating,
         finish=max(0.0, wall_s - plan_s - start - generating),
-        starved=laps.get("starved", 0.0), tail=laps.get("tail", 0.0),
-    )  # fmt: skip
+        starved=laps.get("starved", 0.0),
+        tail=laps.get("tail", 0.0),
+    )
 
 
 def count_engine_seconds(run: RunFigures) -> EngineSeconds:

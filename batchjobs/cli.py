@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="batchjobs",
     help="Offline batch inference over Parquet with vLLM: every row gets one answer, and nothing is done twice.\n\n"
-    "Start with `batchjobs init DATASET`, look at some answers with `batchjobs try job.yaml`, then `batchjobs run job.yaml`. "
+    "Start with `batchjobs init DATASET`, look at some answers with `batchjobs try job.yaml`, then "
+    "`batchjobs run job.yaml`. "
     "Kill it at any moment and run the same command again: it goes on.\n\n"
     "Exit codes: 0 completed, 1 failed, 2 refused (nothing was changed), 3 partial (run again, or too many errors).",
     no_args_is_help=True,
@@ -71,11 +72,14 @@ def _run_here(job: JobSpec, frozen_input: bool, terminal: object) -> Summary:
 
 def _run_through_prefect(job: JobSpec, frozen_input: bool, terminal: object, wanted: bool | None) -> Summary | None:
     """The summary, or None when the job is to run without Prefect."""
-    from batchjobs.terminal import Terminal
+    if wanted is False:
+        return None
     from flows.api import api_answers, api_configured
 
+    from batchjobs.terminal import Terminal
+
     assert isinstance(terminal, Terminal)
-    if wanted is False or (wanted is None and not api_configured()):
+    if wanted is None and not api_configured():
         return None
     if api_configured() and not api_answers():
         terminal.log("WARNING The Prefect API that is configured does not answer; the job runs without it.")
@@ -169,8 +173,9 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Start an ad-hoc run of a job on a Prefect worker, and return at once."""
-    from batchjobs.spec import load_job
     from flows.submit import submit as submit_job
+
+    from batchjobs.spec import load_job
 
     submitted = submit_job(load_job(job_file), deployment, tag or [])
     known = {"id": str(submitted.id), "name": submitted.name, "url": submitted.url}

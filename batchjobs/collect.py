@@ -31,9 +31,15 @@ class Collector(threading.Thread):
     """Takes opened shards and ended requests, in the order in which they are put."""
 
     def __init__(
-        self, store: Store, schema: pa.Schema, prefix: str, fingerprint: str, attempt: int, max_model_len: int,
+        self,
+        store: Store,
+        schema: pa.Schema,
+        prefix: str,
+        fingerprint: str,
+        attempt: int,
+        max_model_len: int,
         committed: Callable[[Commit], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(name="collect", daemon=True)
         self.tally = Tally()  # rows with a result, committed or not
         self.latencies = {name: LatencyHistogram() for name in ("queue_s", "ttft_s", "tpot_s")}
@@ -111,11 +117,19 @@ class Collector(threading.Thread):
             if result is not None:
                 tally.add(result, reached_engine=result.finish_reason is not None)
         return Commit(
-            fingerprint=self._fingerprint, shard=shard.index, attempt=self._attempt, nonce=self._nonce,
-            rows=tally.rows, filtered=shard.filtered, ok=tally.ok, errors=tally.errors, warnings=tally.warnings,
-            rejected=shard.rejected, seconds=round(time.monotonic() - shard.opened, 3),
+            fingerprint=self._fingerprint,
+            shard=shard.index,
+            attempt=self._attempt,
+            nonce=self._nonce,
+            rows=tally.rows,
+            filtered=shard.filtered,
+            ok=tally.ok,
+            errors=tally.errors,
+            warnings=tally.warnings,
+            rejected=shard.rejected,
+            seconds=round(time.monotonic() - shard.opened, 3),
             tokens={"prompt": tally.prompt_tokens, "output": tally.output_tokens, "cached": tally.cached_tokens},
-        )  # fmt: skip
+        )
 
     def _batches(self, shard: OpenShard) -> list[pa.RecordBatch]:
         """Kept and result columns side by side, batch by batch, in the dataset's order."""

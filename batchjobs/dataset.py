@@ -48,7 +48,7 @@ def find_files(
         root, found = _look(fs, url, place)
         roots.append(root.rstrip("/").split("/") if root else [])
         infos.update({info["name"]: info for info in found})
-    depth = len(os.path.commonprefix(roots))
+    depth = next((i for i, level in enumerate(zip(*roots, strict=False)) if len(set(level)) > 1), min(map(len, roots)))
     files = [_found_file(infos[name], depth) for name in sorted(infos)]
     _check_hive_columns(files)
     return fs, files
@@ -97,7 +97,7 @@ def _list(fs: fsspec.AbstractFileSystem, place: str) -> tuple[str, list[Info]]:
         return list_glob(fs, place)
     if info["type"] == "directory":
         return place, list_folder(fs, place)
-    return fs._parent(place), [{**info, "name": place}]
+    return place.rpartition("/")[0], [{**info, "name": place}]
 
 
 def _found_file(info: Info, depth: int) -> FoundFile:
@@ -105,7 +105,7 @@ def _found_file(info: Info, depth: int) -> FoundFile:
     if info.get("size") is None:
         raise InputError(f"Input {info['name']}: its filesystem does not tell its size, which reading Parquet needs.")
     return FoundFile(
-        name="/".join(segments[depth:]),
+        name="/".join(segments[depth:]).lstrip("/"),
         path=info["name"],
         size=info["size"],
         etag=info.get("ETag") or info.get("etag"),
@@ -158,8 +158,8 @@ def _hive_fields(columns: dict[str, _Column], names: Iterable[str]) -> Iterator[
     for name in names:
         if name in columns:
             raise InputError(
-                f"Input {columns[name].file} has a column {name!r} and lies in a {name}=... folder, so two columns would "
-                f"have that name. Rename the column or the folder."
+                f"Input {columns[name].file} has a column {name!r} and lies in a {name}=... folder, so two columns "
+                f"would have that name. Rename the column or the folder."
             )
         yield pa.field(name, pa.string())
 
@@ -197,7 +197,7 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if types.is_integer(one) and types.is_integer(other):
         return _common_integer(one, other)
     if types.is_struct(one) and types.is_struct(other):
-        return _common_struct(list(one), list(other))
+        return _common_struct(one.fields, other.fields)
     for is_list, make in ((types.is_list, pa.list_), (types.is_large_list, pa.large_list)):
         if is_list(one) and is_list(other):
             item = _common_field(one.value_field, other.value_field)

@@ -22,9 +22,14 @@ class Dispatcher:
     """Runs the shards that are left through one replica."""
 
     def __init__(
-        self, start: Callable[[], ReplicaProcess], shards: list[int], reporter: Reporter,
-        progress: Callable[[RunFigures], Progress], heartbeat: Callable[[RunFigures, Progress], None], drain_seconds: float,
-    ) -> None:  # fmt: skip
+        self,
+        start: Callable[[], ReplicaProcess],
+        shards: list[int],
+        reporter: Reporter,
+        progress: Callable[[RunFigures], Progress],
+        heartbeat: Callable[[RunFigures, Progress], None],
+        drain_seconds: float,
+    ) -> None:
         self._start, self._left, self._reporter = start, iter(shards), reporter
         self._progress, self._heartbeat, self._drain_seconds = progress, heartbeat, drain_seconds
         self._stop_asked = threading.Event()

@@ -18,9 +18,19 @@ HARMLESS_EXTRA = frozenset({
     "max_parallel_loading_workers", "safetensors_load_strategy", "shutdown_timeout", "use_tqdm_on_load", "watermark",
 })  # fmt: skip
 
-_SMALL_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
-                "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja",
-                "chat_template.json")  # fmt: skip
+_SMALL_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+)
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 _BLOCK = 64 * 1024  # bytes
 

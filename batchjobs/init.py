@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from batchjobs.columns import is_text
 from batchjobs.dataset import find_files, unify_schemas
 from batchjobs.errors import SpecError
 from batchjobs.footers import read_footers
-from batchjobs.prompts import is_text
 
 _LIKELY = ("text", "prompt", "content", "body", "question", "document", "input")
 

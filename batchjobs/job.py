@@ -1,4 +1,4 @@
-"""A job from spec to summary, in three steps that the command line and the Prefect flow share: prepare, run, summarise."""
+"""A job from spec to summary in three steps, which the command line and the Prefect flow share."""
 
 from __future__ import annotations
 
@@ -140,10 +140,13 @@ def run(prepared: PreparedJob, reporter: Reporter) -> RunFigures:
         write_attempt(prepared.store, record)
         beat = _Heartbeat(prepared.store, record)
         dispatcher = Dispatcher(
-            start=lambda: _start(prepared, number, log), shards=prepared.left, reporter=reporter,
+            start=lambda: _start(prepared, number, log),
+            shards=prepared.left,
+            reporter=reporter,
             progress=lambda figures: progress_of(figures, prepared.plan, prepared.earlier, number, prepared.job.cost),
-            heartbeat=beat, drain_seconds=prepared.job.run.drain_seconds,
-        )  # fmt: skip
+            heartbeat=beat,
+            drain_seconds=prepared.job.run.drain_seconds,
+        )
         with stopped_by_signals(dispatcher.stop):
             figures = dispatcher.run()
         _close(prepared, beat.record, figures, log)
@@ -169,9 +172,11 @@ def _start(prepared: PreparedJob, number: int, log: Path) -> ReplicaProcess:
     resolved = prepared.resolved
     environment = {"VLLM_NO_USAGE_STATS": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn", "PYTHONUNBUFFERED": "1"}
     order = {
-        "job": resolved.model_dump(mode="json"), "plan": prepared.plan.model_dump_json(),
-        "paths": prepared.paths, "attempt": number,
-    }  # fmt: skip
+        "job": resolved.model_dump(mode="json"),
+        "plan": prepared.plan.model_dump_json(),
+        "paths": prepared.paths,
+        "attempt": number,
+    }
     python = resolved.engine.python or sys.executable
     return ReplicaProcess(
         python, {**environment, **os.environ, **resolved.engine.env}, log, prepared.lock.descriptor, order
@@ -207,12 +212,19 @@ def _close(prepared: PreparedJob, record: Attempt, figures: RunFigures, log: Pat
 
 
 def finish(prepared: PreparedJob, figures: RunFigures) -> Summary:
-    """Write the summary (and `_SUCCESS`), let the output go. With nothing to do: the stored summary, nothing written."""
+    """Write the summary (and `_SUCCESS`) and let the output go; with nothing to do, write nothing."""
     if prepared.stored is not None:
         return prepared.stored
     try:
-        summary = summarise(prepared.job, prepared.plan, prepared.earlier, figures, prepared.attempts,
-                            time.monotonic() - prepared.began, prepared.plan_s)  # fmt: skip
+        summary = summarise(
+            prepared.job,
+            prepared.plan,
+            prepared.earlier,
+            figures,
+            prepared.attempts,
+            time.monotonic() - prepared.began,
+            prepared.plan_s,
+        )
         prepared.store.publish(SUMMARY, summary.model_dump_json(indent=1).encode(), replace=True)
         if summary.state == "completed":
             prepared.store.publish(SUCCESS, b"")

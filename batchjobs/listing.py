@@ -38,9 +38,9 @@ def list_folder(fs: fsspec.AbstractFileSystem, root: str) -> list[Info]:
 
 
 def list_glob(fs: fsspec.AbstractFileSystem, pattern: str) -> tuple[str, list[Info]]:
-    """Folder of the part before the first magic character, and the files that the pattern matches, whatever their suffix.
+    """Folder of the part before the first magic character, and the files that match, whatever their suffix.
 
-    Of a matching folder come the Parquet files below it, except with `**` inside the pattern, which matches files only.
+    Of a matching folder come the Parquet files below it; a pattern with `**` inside matches files only.
     """
     root, segments = _split(pattern)
     if "**" in segments:

@@ -30,7 +30,7 @@ class OutputLock:
 
 
 def acquire(store: Store) -> OutputLock:
-    """Take the lock; raises OutputError that says who holds it. An object store has none: create-only parts protect it."""
+    """Take the lock; raises OutputError that says who holds it. An object store has none: its parts are create-only."""
     if not isinstance(store, LocalStore):
         return OutputLock(None)
     file = store.root / "_batchjobs" / "lock"

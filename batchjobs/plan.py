@@ -180,5 +180,4 @@ def describe(job: JobSpec) -> dict[str, Any]:
         "shards": len(planned.shards),
         "input_columns": [f"{field.name}: {field.type}" for field in planned.input_schema],
         "result_columns": planned.result_schema.names,
-        "fingerprint": planned.fingerprint,
     }

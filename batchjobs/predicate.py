@@ -50,10 +50,15 @@ class Predicate:
             return pa.concat_arrays([self.mask(batch.slice(0, half)), self.mask(batch.slice(half))])
 
     def check_row_wise(self, batch: pa.RecordBatch) -> None:
-        """Evaluate `batch` whole, and up to 256 of its rows one by one; raises SpecError if they differ."""
-        whole = self.mask(batch)
-        for row in range(0, batch.num_rows, max(1, -(-batch.num_rows // SAMPLE_ROWS))):
-            if self.mask(batch.slice(row, 1))[0] != whole[row]:
+        """Evaluate `batch` whole, and up to 256 of its rows one by one.
+
+        Raises SpecError if they differ, or if the predicate fails on every row.
+        """
+        whole = self.mask(batch).to_pylist()
+        if whole and set(whole) == {None}:
+            raise self._refused(f"fails on each of the first {len(whole)} rows")
+        for row in range(0, batch.num_rows, -(-batch.num_rows // SAMPLE_ROWS) or 1):
+            if self.mask(batch.slice(row, 1)).to_pylist() != [whole[row]]:
                 raise self._refused(
                     "depends on other rows (a row is judged differently alone and among others)",
                     "predicates over one row, without aggregates and windows",
@@ -89,7 +94,7 @@ class Predicate:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """The values themselves: one bad entry of a dictionary would spoil every row, and categories sort in their own way."""
+    """The values themselves: one bad entry of a dictionary would spoil every row, and categories sort their own way."""
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 

@@ -108,9 +108,15 @@ def _run(spec: JobSpec, arguments: list[str], text: str, timeout_s: float) -> su
     python = _python(spec)
     try:
         return subprocess.run(
-            [python, *arguments], input=text, capture_output=True, encoding="utf-8", errors="replace",
-            timeout=timeout_s, env={**os.environ, **spec.engine.env}, start_new_session=True,
-        )  # fmt: skip
+            [python, *arguments],
+            input=text,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            env={**os.environ, **spec.engine.env},
+            start_new_session=True,
+        )
     except OSError as error:
         raise SpecError(f"engine.python: found {python}; allowed: a Python interpreter ({error.strerror})") from error
     except subprocess.TimeoutExpired as error:

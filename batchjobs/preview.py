@@ -26,10 +26,12 @@ _NO_LIMIT = 2**31  # lengths and ids are judged by the run itself
 def preview(job: JobSpec, rows: int, reporter: Reporter) -> list[dict[str, Any]]:
     """Prompt, answer and outcome of the first `rows` rows that the filter leaves of as many, through a real run."""
     with tempfile.TemporaryDirectory(prefix="batchjobs-try-") as folder:
-        job = job.model_copy(update={
-            "input": job.input.model_copy(update={"limit": min(rows, job.input.limit or rows)}),
-            "output": OutputSpec(path=folder + "/out", keep_columns=[]),
-        })  # fmt: skip
+        job = job.model_copy(
+            update={
+                "input": job.input.model_copy(update={"limit": min(rows, job.input.limit or rows)}),
+                "output": OutputSpec(path=folder + "/out", keep_columns=[]),
+            }
+        )
         prepared = prepare(job)
         try:
             finish(prepared, run(prepared, reporter))

@@ -35,9 +35,13 @@ class ReplicaProcess:
         with log.open("ab") as stream:
             self._process = subprocess.Popen(
                 [python, "-m", "batchjobs.replica", str(writing)],
-                stdin=subprocess.PIPE, stdout=stream, stderr=subprocess.STDOUT,
-                env=dict(environment), pass_fds=inherited, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                pass_fds=inherited,
+                start_new_session=True,
+            )
         os.close(writing)
         assert self._process.stdin is not None
         self._commands = Sender(self._process.stdin.fileno())

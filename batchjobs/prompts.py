@@ -7,10 +7,12 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from batchjobs.columns import UnreadableValue, is_list, is_messages, is_text, python_rows, require_column
 from batchjobs.engines.base import Request
 from batchjobs.errors import SpecError
 from batchjobs.sampling import BadSampling, RowSampling, canonical
@@ -72,10 +74,10 @@ class Renderer:
         ids = self._tokenise(prompts)
         return [self._request(row, v, p, i) for row, v, p, i in zip(rows, values, prompts, ids, strict=True)]
 
-    def _prompt(self, row: int, values: dict[str, Any] | RowProblem) -> Prompt | RowError:
+    def _prompt(self, row: int, values: dict[str, Any] | UnreadableValue) -> Prompt | RowError:
+        if isinstance(values, UnreadableValue):
+            return RowError(row, ErrorCode.BAD_VALUE, str(values))
         try:
-            if isinstance(values, RowProblem):
-                raise values
             prompt = self._prompt_of(values)
             if not (prompt.strip() if isinstance(prompt, str) else prompt):
                 raise RowProblem(ErrorCode.EMPTY_PROMPT, "the prompt is empty or only white space")
@@ -138,20 +140,19 @@ class Renderer:
 
     def _source(self, schema: pa.Schema, as_of: datetime) -> _PromptOf:
         prompt = self._job.prompt
-        if prompt.column is not None:
-            self.columns.append(_column(schema, "prompt.column", prompt.column, is_text, "text"))
-            return lambda values: _not_null(values[prompt.column])
-        if prompt.token_ids_column is not None:
-            self.columns.append(_column(schema, "prompt.token_ids_column", prompt.token_ids_column, is_list, "a list"))
-            return lambda values: _token_ids(values[prompt.token_ids_column])
-        if prompt.messages_column is not None:
-            self.columns.append(
-                _column(
-                    schema, "prompt.messages_column", prompt.messages_column, is_messages, "list<struct<role, content>>"
-                )
-            )
-            return lambda values: self._tokenizer.chat(_messages(values[prompt.messages_column]))
+        for key, fits, wanted, made in (
+            ("column", is_text, "text", _not_null),
+            ("token_ids_column", is_list, "a list", _token_ids),
+            ("messages_column", is_messages, "list<struct<role, content>>", self._chat_of),
+        ):
+            name: str | None = getattr(prompt, key)
+            if name is not None:
+                self.columns.append(require_column(schema, f"prompt.{key}", name, fits, wanted))
+                return partial(_one_column, name, made)
         return self._templates(schema, as_of)
+
+    def _chat_of(self, value: Any) -> str:
+        return self._tokenizer.chat(_messages(value))
 
     def _templates(self, schema: pa.Schema, as_of: datetime) -> _PromptOf:
         prompt = self._job.prompt
@@ -165,7 +166,7 @@ class Renderer:
             )
         if "template" in made:
             return made["template"].render
-        return lambda values: self._chat(made, values)
+        return partial(self._chat, made)
 
     def _chat(self, made: dict[str, RowTemplate], values: dict[str, Any]) -> str:
         messages = [{"role": role, "content": template.render(values)} for role, template in made.items()]
@@ -174,25 +175,8 @@ class Renderer:
         return self._tokenizer.chat(messages)
 
 
-def python_rows(batch: pa.RecordBatch, columns: list[str]) -> list[Any]:
-    """Each row as a dict of Python values; a row with a value that cannot be read is a RowProblem."""
-    if not columns:
-        return [{} for _ in range(batch.num_rows)]
-    try:
-        lists = [batch.column(name).to_pylist() for name in columns]
-    except Exception:  # text that is not UTF-8, a date beyond year 9999: find out which rows
-        return [_python_row(batch, columns, i) for i in range(batch.num_rows)]
-    return [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
-
-
-def _python_row(batch: pa.RecordBatch, columns: list[str], index: int) -> dict[str, Any] | RowProblem:
-    row = {}
-    for name in columns:
-        try:
-            row[name] = batch.column(name)[index].as_py()
-        except Exception as error:
-            return RowProblem(ErrorCode.BAD_VALUE, f"the value of column {name} cannot be read: {error}")
-    return row
+def _one_column(name: str, made: Callable[[Any], Prompt], values: dict[str, Any]) -> Prompt:
+    return made(values[name])
 
 
 def _not_null(value: Any) -> Any:
@@ -222,41 +206,3 @@ def _messages(value: Any) -> list[dict[str, str]]:
     if not any(message["content"].strip() for message in messages):
         raise RowProblem(ErrorCode.EMPTY_PROMPT, "every message is empty or only white space")
     return [{k: v for k, v in message.items() if v is not None} for message in messages]
-
-
-def _column(schema: pa.Schema, key: str, name: str, fits: Callable[[pa.DataType], bool], wanted: str) -> str:
-    if name not in schema.names:
-        raise SpecError(f"{key}: found {name}; allowed: one of the columns {', '.join(schema.names)}")
-    kind = schema.field(name).type
-    if not fits(kind):
-        raise SpecError(f"{key}: the column {name} is {kind}; allowed: {wanted}")
-    return name
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether values of this Arrow type are str in Python (an all-null column counts)."""
-    if pa.types.is_dictionary(kind):
-        return is_text(kind.value_type)
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_string_view(kind)
-        or pa.types.is_null(kind)
-    )
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether values of this Arrow type are lists in Python."""
-    return bool(
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-        or pa.types.is_list_view(kind)
-    )
-
-
-def is_messages(kind: pa.DataType) -> bool:
-    """Whether this Arrow type is a list of structs with role and content."""
-    if not is_list(kind) or not pa.types.is_struct(kind.value_type):
-        return False
-    return {"role", "content"} <= {kind.value_type.field(i).name for i in range(kind.value_type.num_fields)}

@@ -40,6 +40,7 @@ class ShardReader:
         columns: Sequence[str],
     ) -> None:
         self._fs, self._paths, self._files = fs, paths, files
+        fs.invalidate_cache()  # an earlier listing would hide that a file has another size by now
         self._schema = pa.schema([schema.field(name) for name in columns])
         self._groups = [(file, group) for file in range(len(files)) for group in range(len(files[file].row_groups))]
         self._first_rows = [0, *accumulate(files[file].row_groups[group] for file, group in self._groups)]
@@ -110,9 +111,8 @@ class ShardReader:
     def _decode(self, file: int, group: int) -> Iterator[pa.RecordBatch]:
         parquet = self._parquet(file)
         present = [name for name in self._schema.names if name in parquet.schema_arrow.names]
-        rows, row_bytes = average_row(parquet.metadata, group)
         done = 0
-        for batch_rows in _batch_sizes(row_bytes):
+        for batch_rows in _batch_sizes(average_row(parquet.metadata, group)[1]):
             try:
                 batches = parquet.iter_batches(batch_rows, [group], present, use_threads=False)
                 for batch in _without_first(batches, done):
@@ -122,13 +122,9 @@ class ShardReader:
             except pa.ArrowNotImplementedError:  # a nested column with over 2 GiB of text in one batch
                 if batch_rows == 1:
                     raise
-        self._check_rows(file, group, rows, done)
-
-    def _check_rows(self, file: int, group: int, *counts: int) -> None:
-        planned = self._files[file].row_groups[group]
-        if any(count != planned for count in counts):
+        if done != (planned := self._files[file].row_groups[group]):
             raise InputChanged(
-                f"Input {self._paths[file]}: row group {group} has {min(counts)} rows, {planned} were planned. What is "
+                f"Input {self._paths[file]}: row group {group} has {done} rows, {planned} were planned. What is "
                 f"committed stays; put the planned file back, or plan the job anew with another output.path."
             )
 
@@ -171,8 +167,8 @@ def open_planned(fs: fsspec.AbstractFileSystem, path: str, planned: InputFile) -
 def _open_source(fs: fsspec.AbstractFileSystem, path: str, planned_size: int) -> Any:
     if is_local(fs):
         return pa.OSFile(path)  # not a memory map: a file that shrinks would kill the process
-    if planned_size <= WHOLE_FILE_BYTES and fs.size(path) == planned_size:
-        return pa.BufferReader(fs.cat_file(path))
+    if planned_size <= WHOLE_FILE_BYTES:
+        return pa.BufferReader(fs.cat_file(path, 0, planned_size + 1))  # one more shows whether it has grown
     # pyarrow reads buffers of its own; another layer that reads ahead would fetch everything several times.
     return pa.PythonFile(fs.open(path, "rb", **({"cache_type": "none"} if fs.async_impl else {})), mode="r")
 

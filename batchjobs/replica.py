@@ -1,6 +1,6 @@
 """One replica: a process with one engine. `python -m batchjobs.replica` is started by the dispatcher only.
 
-Commands come on standard input, one JSON message a line; its end of file kills the whole process group, engine included.
+Commands come on standard input, one JSON message a line; its end of file kills the process group, engine included.
 Events go to the descriptor named on the command line. Everything printed goes to the log.
 """
 
@@ -49,7 +49,8 @@ class Commands(threading.Thread):
         self.stop_by: float | None = None  # monotonic time at which running requests are dropped
         self._events = events
         self._shards: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._messages = receive(sys.stdin.buffer)
+        # Not sys.stdin: the interpreter waits for its lock at exit, and this thread holds it for ever.
+        self._messages = receive(os.fdopen(sys.stdin.fileno(), "rb", closefd=False))
 
     def first(self) -> dict[str, Any]:
         """The message that says what to do."""
@@ -91,10 +92,12 @@ class Replica:
         """Until every shard is committed, or a stop has drained. Raises what the engine or a thread raised."""
         self._preparer.start()
         self._collector.start()
-        while self._step():
-            self._check_threads()
-            self.report(only_when_due=True)
-        self._collector.finish()
+        try:
+            while self._step():
+                self._check_threads()
+                self.report(only_when_due=True)
+        finally:
+            self._collector.finish()  # also when the engine died: what it had answered is not lost
         self._check_threads()
 
     def _step(self) -> bool:
@@ -198,11 +201,17 @@ def build(order: dict[str, Any], commands: Commands, events: Sender) -> tuple[Re
         store, plan.result_schema, job.output.prefix, plan.fingerprint, order["attempt"], info.max_model_len, committed
     )
     preparer = Preparer(
-        commands.next_shard, collector.opened, plan.shards,
+        commands.next_shard,
+        collector.opened,
+        plan.shards,
         ShardReader(fs, order["paths"], plan.files, plan.input_schema, list(names)),
-        renderer, predicate.mask if predicate else None, plan.kept_columns,
-        job.run.order, info.max_num_seqs, order["attempt"],
-    )  # fmt: skip
+        renderer,
+        predicate.mask if predicate else None,
+        plan.kept_columns,
+        job.run.order,
+        info.max_num_seqs,
+        order["attempt"],
+    )
     return Replica(engine, preparer, collector, commands, events), engine
 
 

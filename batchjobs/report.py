@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.summary import Percentiles, Summary
+from schemas.summary import Percentiles, Rate, Summary
 
 Section = tuple[str, list[tuple[str, str]]]
 
@@ -78,16 +78,17 @@ def _seconds(s: Summary) -> list[tuple[str, str]]:
 
 
 def _speed(s: Summary) -> list[tuple[str, str]]:
-    pairs = []
-    for title, rate in (("generating", s.rate), ("wall clock", s.rate_wall)):
-        if (
-            rate.requests_per_s is not None
-            and rate.output_tokens_per_s is not None
-            and rate.total_tokens_per_s is not None
-        ):
-            pairs.append((title, f"{rate.requests_per_s:,.1f} requests/s, {rate.output_tokens_per_s:,.0f} output tokens/s, "
-                                 f"{rate.total_tokens_per_s:,.0f} total tokens/s"))  # fmt: skip
-    return pairs or [("", "nothing was generated")]
+    pairs = [("generating", _rate(s.rate)), ("wall clock", _rate(s.rate_wall))]
+    return [(name, value) for name, value in pairs if value] or [("", "nothing was generated")]
+
+
+def _rate(rate: Rate) -> str:
+    named = {
+        "requests/s": rate.requests_per_s,
+        "output tokens/s": rate.output_tokens_per_s,
+        "total tokens/s": rate.total_tokens_per_s,
+    }
+    return ", ".join(f"{value:,.1f} {name}" for name, value in named.items() if value is not None)
 
 
 def _latency(s: Summary) -> list[tuple[str, str]]:
@@ -96,18 +97,20 @@ def _latency(s: Summary) -> list[tuple[str, str]]:
 
 
 def _percentiles(p: Percentiles) -> str:
-    return ", ".join(
-        f"{name} {duration(value)}"
-        for name, value in (("P50", p.p50), ("P95", p.p95), ("P99", p.p99))
-        if value is not None
-    )
+    named = {"P50": p.p50, "P95": p.p95, "P99": p.p99}
+    return ", ".join(f"{name} {duration(value)}" for name, value in named.items() if value is not None)
 
 
 def _engine(s: Summary) -> list[tuple[str, str]]:
     e = s.engine
     pairs = [("kind", f"{e.kind} {e.version or ''}".strip())]
-    counts = (("max_num_seqs", e.max_num_seqs), ("max_num_batched_tokens", e.max_num_batched_tokens),
-              ("max_model_len", e.max_model_len), ("KV cache tokens", e.kv_cache_tokens), ("preemptions", e.preemptions))  # fmt: skip
+    counts = (
+        ("max_num_seqs", e.max_num_seqs),
+        ("max_num_batched_tokens", e.max_num_batched_tokens),
+        ("max_model_len", e.max_model_len),
+        ("KV cache tokens", e.kv_cache_tokens),
+        ("preemptions", e.preemptions),
+    )
     pairs += [(name, f"{value:,}") for name, value in counts if value is not None]
     shares = (("peak KV use", e.kv_cache_usage_peak), ("prefix-cache hits", e.prefix_cache_hit_rate))
     pairs += [(name, f"{value:.1%} of tokens") for name, value in shares if value is not None]
@@ -119,8 +122,13 @@ def _engine(s: Summary) -> list[tuple[str, str]]:
 
 def _cost(s: Summary) -> list[tuple[str, str]]:
     c = s.cost
-    pairs = (("total", c.usd_total), ("this run", c.usd_this_run), ("per 1,000 rows", c.usd_per_1k_rows),
-             ("per 1M input tokens", c.usd_per_1m_input_tokens), ("per 1M output tokens", c.usd_per_1m_output_tokens))  # fmt: skip
+    pairs = (
+        ("total", c.usd_total),
+        ("this run", c.usd_this_run),
+        ("per 1,000 rows", c.usd_per_1k_rows),
+        ("per 1M input tokens", c.usd_per_1m_input_tokens),
+        ("per 1M output tokens", c.usd_per_1m_output_tokens),
+    )
     return [(name, f"${value:,.4f}") for name, value in pairs if value is not None]
 
 

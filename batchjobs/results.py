@@ -38,16 +38,33 @@ class Result:
 
 def of_error(problem: RowError, attempt: int) -> Result:
     """The result of a row that was never run."""
-    return Result(row=problem.row, status=Status.ERROR, error_code=problem.code, error=problem.message,
-                  prompt_tokens=problem.prompt_tokens, attempt=attempt, request_hash=problem.request_hash)  # fmt: skip
+    return Result(
+        row=problem.row,
+        status=Status.ERROR,
+        error_code=problem.code,
+        error=problem.message,
+        prompt_tokens=problem.prompt_tokens,
+        attempt=attempt,
+        request_hash=problem.request_hash,
+    )
 
 
 def of_completion(done: Completion, request: Request, max_model_len: int, attempt: int) -> Result:
     """The result of a request that the engine finished."""
-    result = Result(row=done.row, output=done.text, reasoning=done.reasoning, finish_reason=done.finish_reason,
-                    prompt_tokens=len(request.token_ids), output_tokens=done.output_tokens,
-                    cached_tokens=done.cached_tokens, queue_s=done.queue_s, ttft_s=done.ttft_s, tpot_s=done.tpot_s,
-                    attempt=attempt, request_hash=request.request_hash)  # fmt: skip
+    result = Result(
+        row=done.row,
+        output=done.text,
+        reasoning=done.reasoning,
+        finish_reason=done.finish_reason,
+        prompt_tokens=len(request.token_ids),
+        output_tokens=done.output_tokens,
+        cached_tokens=done.cached_tokens,
+        queue_s=done.queue_s,
+        ttft_s=done.ttft_s,
+        tpot_s=done.tpot_s,
+        attempt=attempt,
+        request_hash=request.request_hash,
+    )
     problem = _problem(done, request)
     if problem is not None:
         result.status, (result.error_code, result.error) = Status.ERROR, problem

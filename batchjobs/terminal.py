@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
+from typing import Any
 
 from tqdm import tqdm
 
@@ -16,7 +17,7 @@ class Terminal:
     """A Reporter for people. Use as a context manager."""
 
     def __init__(self) -> None:
-        self._bar: tqdm[None] | None = None
+        self._bar: Any = None
         self._is_tty = sys.stderr.isatty()
 
     def __enter__(self) -> Terminal:
@@ -32,8 +33,15 @@ class Terminal:
         """Move the bar."""
         if self._bar is None:
             interval = 0.1 if self._is_tty else _QUIET_S
-            self._bar = tqdm(total=now.rows_total, initial=now.rows_reused, unit=" rows", dynamic_ncols=True,
-                             mininterval=interval, maxinterval=max(10.0, interval), smoothing=0.1)  # fmt: skip
+            self._bar = tqdm(
+                total=now.rows_total,
+                initial=now.rows_reused,
+                unit=" rows",
+                dynamic_ncols=True,
+                mininterval=interval,
+                maxinterval=max(10.0, interval),
+                smoothing=0.1,
+            )
         self._bar.set_description_str(_description(now), refresh=False)
         self._bar.set_postfix_str(_postfix(now), refresh=False)
         self._bar.update(now.rows_done - self._bar.n)

@@ -51,8 +51,16 @@ def verify_output(output: str) -> Proof:
         raise OutputError(f"{output} is not an output of batchjobs: it has no _batchjobs/plan.json.")
     checker = _Checker(store, plan)
     found = list(islice(checker.discrepancies(), _MOST))
-    return Proof(output=output, complete=not found, shards=checker.shards, rows=checker.rows, ok=checker.ok,
-                 errors=checker.rows - checker.ok, ids_checked=checker.id_column is not None, discrepancies=found)  # fmt: skip
+    return Proof(
+        output=output,
+        complete=not found,
+        shards=checker.shards,
+        rows=checker.rows,
+        ok=checker.ok,
+        errors=checker.rows - checker.ok,
+        ids_checked=checker.id_column is not None,
+        discrepancies=found,
+    )
 
 
 class _Checker:
@@ -99,7 +107,7 @@ class _Checker:
             yield "its schema is not the plan's"
             return
         if commit.rows != table.num_rows or commit.rows + commit.filtered != shard.rows:
-            yield f"it has {table.num_rows} rows; committed were {commit.rows} and {commit.filtered} filtered, planned {shard.rows}"
+            yield f"it has {table.num_rows} rows; committed {commit.rows} + {commit.filtered} filtered, planned {shard.rows}"
         yield from self._row_problems(shard.first_row, shard.rows, table)
         ok = pc.sum(pc.equal(table.column(self._prefix + "status"), Status.OK)).as_py() or 0
         self.ok += ok

@@ -1,4 +1,6 @@
-"""`summary.json`: what the job did. `rows`, `errors`, `tokens`, `cost` cover the job over all its runs, the rest this run.
+"""`summary.json`: what the job did.
+
+`rows`, `errors`, `warnings`, `tokens`, `cost`, `attempts` cover the job over all its runs, the rest this run.
 
 Figures that are not known are null, never 0.
 """

@@ -212,7 +212,7 @@ def test_an_engine_that_does_not_start_fails_the_job_with_its_words(make_job: Ma
 
 
 def test_a_replica_that_is_killed_fails_the_job_and_loses_no_committed_shard(make_job: MakeJob) -> None:
-    job = make_job(text_table(16), engine={"echo": {"die_rows": [12]}}, run={"shard_rows": 2})
+    job = make_job(text_table(16), engine={"echo": {"die_rows": [12], "tokens_per_s": 100}}, run={"shard_rows": 2})
     summary = run_here(job)
     assert summary.state == "failed"
     assert "SIGKILL" in summary.message

@@ -1,6 +1,6 @@
 """An engine without a model: the dry run for people, and the double for tests of everything that is not vLLM.
 
-Answers are deterministic, a token is a UTF-8 byte of the answer, and it misbehaves on request (`engine.echo` in the spec).
+Answers are deterministic, a token is a UTF-8 byte of the answer, and it misbehaves on request (`engine.echo`).
 """
 
 from __future__ import annotations

@@ -18,23 +18,31 @@ pytestmark = pytest.mark.engine
 
 DEMO_MODEL = Path(__file__).parents[2] / "demo" / "model"
 END_TOKEN = 1000  # of the model's generation_config, beside the tokenizer's own
-PROMPT = list(range(10, 160))
+PROMPT = list(range(3000, 3150))
 MAX_MODEL_LEN = 512
 KV_BLOCKS = 16  # of 128 tokens on CPU: few enough to be short of them on purpose
+
+EXTRA = {
+    "num_gpu_blocks_override": KV_BLOCKS,
+    "structured_outputs_config": {
+        "backend": "xgrammar",
+        "disable_any_whitespace": True,
+    },  # else a random model writes it
+}
 
 
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> JobSpec:
-    """A job on the tiny model, whose generation_config says top_k 1 and has a second end token."""
+    """A job on the tiny model, whose generation_config says greedy and has a second end token."""
     model = tmp_path_factory.mktemp("engine") / "tiny"
     build_tiny_model(model, tokenizer_from=DEMO_MODEL)
     config = model / "generation_config.json"
     settings = json.loads(config.read_text())
-    config.write_text(json.dumps({**settings, "do_sample": True, "top_k": 1, "eos_token_id": [2, END_TOKEN]}))
+    config.write_text(json.dumps({**settings, "temperature": 0.0, "eos_token_id": [2, END_TOKEN]}))
     return job(model, from_model=True)
 
 
-def job(model: Path, from_model: bool = False, **engine: Any) -> JobSpec:
+def job(model: Path, from_model: bool = False) -> JobSpec:
     settings = {"enforce_eager": True, "kv_cache_memory_bytes": 256 << 20, "max_num_seqs": 32}
     return JobSpec.model_validate(
         {
@@ -43,7 +51,7 @@ def job(model: Path, from_model: bool = False, **engine: Any) -> JobSpec:
             "prompt": {"column": "unused"},
             "sampling": {"max_tokens": 8, "from_model": from_model},
             "model": {"name": str(model), "max_model_len": MAX_MODEL_LEN},
-            "engine": {**settings, "extra": {"num_gpu_blocks_override": KV_BLOCKS}, **engine},
+            "engine": {**settings, "extra": EXTRA},
             "output": {"path": "unused"},
         }
     )
@@ -96,7 +104,7 @@ def test_only_what_is_set_is_passed_to_vllm(engine: Any, spec: JobSpec) -> None:
         "enforce_eager": True,
         "kv_cache_memory_bytes": 256 << 20,
         "max_num_seqs": 32,
-        "num_gpu_blocks_override": KV_BLOCKS,
+        **EXTRA,
         "disable_log_stats": False,
     }
 
@@ -162,7 +170,7 @@ def test_bad_token_ids_are_rejected_and_leave_nothing(engine: Any, ids: list[Any
         ({"temperature": float("nan")}, "finite"),
         ({"temperature": "hot"}, "not supported between"),
         ({"ignore_eos": "yes"}, "Expected `bool`"),  # these three would make EngineCore stop reading requests
-        ({"top_k": True}, "Expected `int`"),
+        ({"min_tokens": True}, "Expected `int`"),
         ({"seed": 1.5}, "Expected `int"),
         ({"seed": 2**63}, "64 bits"),
         ({"bogus": 1}, "bogus"),
@@ -203,23 +211,20 @@ def test_rejected_requests_do_not_touch_the_others(engine: Any) -> None:
 def test_structured_outputs_constrain_the_answer(engine: Any) -> None:
     schema = {
         "type": "object",
-        "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}},
+        "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}, "b": {"enum": ["x", "y"]}},
         "required": ["a", "b"],
         "additionalProperties": False,
     }
-    no_white_space = {"disable_any_whitespace": True}  # a random model would fill the answer with it
     choice, regex, as_json = answers(
         engine,
         Request(1, PROMPT, 20, {"structured_outputs": {"choice": ["yes", "no"]}}),
         Request(2, PROMPT, 20, {"structured_outputs": {"regex": "[a-z]{3}-[0-9]{4}"}}),
-        Request(3, PROMPT, 300, {"structured_outputs": {"json": schema, **no_white_space}, "bad_words": []}),
+        Request(3, PROMPT, 50, {"structured_outputs": {"json": schema}}),
     )
     assert choice.text in {"yes", "no"}
     assert choice.finish_reason == "stop"
     assert re.fullmatch("[a-z]{3}-[0-9]{4}", regex.text or "")
-    assert (as_json.text or "").startswith("{")
-    if as_json.finish_reason == "stop":
-        assert set(json.loads(as_json.text or "")) == {"a", "b"}
+    assert set(json.loads(as_json.text or "")) == {"a", "b"}
 
 
 def test_a_schema_is_validated_once_for_all_rows_that_have_it(engine: Any, monkeypatch: Any) -> None:
@@ -257,8 +262,8 @@ def test_a_repetition_is_a_good_end(engine: Any) -> None:
 
 def test_from_model_starts_from_the_generation_config_and_a_row_overrides_it(engine: Any) -> None:
     greedy = answer(engine, temperature=0).text
-    assert [answer(engine, temperature=1, seed=seed).text for seed in (1, 2)] == [greedy, greedy]  # top_k is 1
-    assert answer(engine, temperature=2, seed=1, top_k=0).text != greedy
+    assert answer(engine).text == greedy
+    assert answer(engine, temperature=2, seed=1).text != greedy
 
 
 def test_end_tokens_of_the_generation_config_always_apply_and_sampling_values_never_by_themselves(engine: Any) -> None:
@@ -269,7 +274,7 @@ def test_end_tokens_of_the_generation_config_always_apply_and_sampling_values_ne
         return engine.llm.generate(prompt, SamplingParams(max_tokens=8, **values), use_tqdm=False)[0].outputs[0]
 
     greedy = plain(temperature=0).text
-    assert plain(temperature=2, seed=1).text != greedy  # no top_k 1 without from_model
+    assert plain(seed=1).text != greedy
     assert plain(allowed_token_ids=[END_TOKEN]).finish_reason == "stop"
     ended = answer(engine, allowed_token_ids=[END_TOKEN])
     assert (ended.finish_reason, ended.output_tokens) == ("stop", 1)
@@ -291,11 +296,10 @@ def test_preemptions_and_what_they_cost_are_counted(engine: Any) -> None:
     requests = [Request(row, list(range(row, row + 120)), 20, sampling) for row in range(100, 130)]
     for request in requests:
         engine.submit(request)
-    engine.step()
-    running = engine.stats()
-    assert running.running > 0
-    assert running.waiting > 0
-    done = answers(engine)
+    done = []
+    while not (engine.stats().running and engine.stats().waiting):
+        done += engine.step()
+    done += answers(engine)
     assert [completion.output_tokens for completion in done] == [20] * 30
     stats = engine.stats()
     assert stats.preemptions > 0
