@@ -35,6 +35,20 @@ def _python_row(batch: pa.RecordBatch, columns: list[str], index: int) -> dict[s
     return row
 
 
+def filtered(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
+    """The rows of a batch where the mask is true, whatever the types of its columns."""
+    return pa.RecordBatch.from_arrays([_filtered(column, mask) for column in batch.columns], schema=batch.schema)
+
+
+def _filtered(column: pa.Array, mask: pa.BooleanArray) -> pa.Array:
+    try:
+        return column.filter(mask)
+    except pa.ArrowNotImplementedError:  # string_view and binary_view, alone or nested, have no kernel yet
+        wanted = [i for i, keep in enumerate(mask.to_pylist()) if keep]
+        pieces = [column.slice(i, 1) for i in wanted]
+        return pa.concat_arrays(pieces) if pieces else column.slice(0, 0)
+
+
 def require_column(schema: pa.Schema, key: str, name: str, fits: Callable[[pa.DataType], bool], wanted: str) -> str:
     """`name`, if the schema has it with a fitting type; raises SpecError, naming `key`, if not."""
     if name not in schema.names:

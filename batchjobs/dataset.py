@@ -221,7 +221,7 @@ def _common_struct(one: list[pa.Field], other: list[pa.Field]) -> pa.DataType | 
     if [field.name for field in one] != [field.name for field in other]:
         return None
     fields = [_common_field(a, b) for a, b in zip(one, other, strict=True)]
-    return None if None in fields else pa.struct(fields)
+    return None if any(field is None for field in fields) else pa.struct(fields)
 
 
 def _common_field(one: pa.Field, other: pa.Field) -> pa.Field | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from batchjobs.columns import filtered
 from batchjobs.engines.base import Request
 from batchjobs.order import ordered
 from batchjobs.prompts import Renderer, RowError
@@ -116,7 +117,7 @@ class Preparer(threading.Thread):
             mask = self._mask(batch)
             rows = [row for row, wanted in zip(rows, mask.to_pylist(), strict=True) if wanted]
             shard.filtered += batch.num_rows - len(rows)
-            batch = batch.filter(mask)
+            batch = filtered(batch, mask)
         shard.kept.append(batch.select(self._kept))
         for made in self._renderer.requests(batch, rows):
             if isinstance(made, RowError):

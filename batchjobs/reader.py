@@ -18,7 +18,7 @@ from batchjobs.listing import is_local
 from schemas.plan import InputFile, Shard
 
 BATCH_BYTES = 16 * 2**20
-BATCH_ROWS = 8192
+BATCH_ROWS = 4096
 BUFFER_BYTES = 64 * 2**20  # shared by the columns that are read side by side
 WHOLE_FILE_BYTES = 8 * 2**20  # a remote file up to here costs less in one request than in one for each column
 
@@ -27,7 +27,7 @@ class ShardReader:
     """Reads shards of the planned dataset, best in ascending order; going back decodes a row group again.
 
     `paths` are where the planned `files` are now, `schema` is the dataset's and `columns` (one or more) are the wanted
-    ones. Each batch holds at most 8192 rows and about 16 MiB; a shard's batches may be slices of such a batch, which
+    ones. Each batch holds at most 4096 rows and about 16 MiB; a shard's batches may be slices of such a batch, which
     stays in memory as long as they do. Not for use by several threads at a time.
     """
 

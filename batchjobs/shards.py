@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from schemas.plan import Shard
 
 MAX_SHARD_BYTES = 256 * 2**20
+_MANY = 2**62  # rows, more than there are
 
 
 def cut_shards(
@@ -25,7 +26,8 @@ def cut_shards(
     for group_rows, row_bytes in _first_rows(row_groups, limit):
         left = group_rows
         while left:
-            take = min(left, shard_rows - rows, _fitting(max_bytes - size, row_bytes, at_least=rows == 0))
+            fitting = _fitting(max_bytes - size, row_bytes)
+            take = min(left, shard_rows - rows, fitting if rows else max(1, fitting))
             left, rows, size = left - take, rows + take, size + take * row_bytes
             if left or rows == shard_rows:  # full, by rows or by bytes
                 shards.append(Shard(first, rows))
@@ -33,14 +35,15 @@ def cut_shards(
     return [*shards, Shard(first, rows)] if rows else shards
 
 
-def _fitting(room: float, row_bytes: float, at_least: bool) -> int:
-    """How many more rows of `row_bytes` fit into `room` bytes."""
-    rows = room / row_bytes if row_bytes > 0 else float("inf")
-    return max(int(at_least), int(min(rows, 2**62)))
+def _fitting(room: float, row_bytes: float) -> int:
+    """How many rows of `row_bytes` fit into `room` bytes."""
+    if room < 0:
+        return 0
+    return int(min(room / row_bytes, _MANY)) if row_bytes > 0 else _MANY
 
 
 def _first_rows(row_groups: Iterable[tuple[int, float]], limit: int | None) -> Iterable[tuple[int, float]]:
-    left = 2**62 if limit is None else limit
+    left = _MANY if limit is None else limit
     for rows, row_bytes in row_groups:
         yield min(rows, left), row_bytes
         left -= min(rows, left)

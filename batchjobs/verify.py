@@ -107,7 +107,8 @@ class _Checker:
             yield "its schema is not the plan's"
             return
         if commit.rows != table.num_rows or commit.rows + commit.filtered != shard.rows:
-            yield f"it has {table.num_rows} rows; committed {commit.rows} + {commit.filtered} filtered, planned {shard.rows}"
+            counts = f"committed {commit.rows} and {commit.filtered} filtered, planned {shard.rows}"
+            yield f"it has {table.num_rows} rows; {counts}"
         yield from self._row_problems(shard.first_row, shard.rows, table)
         ok = pc.sum(pc.equal(table.column(self._prefix + "status"), Status.OK)).as_py() or 0
         self.ok += ok

@@ -92,7 +92,11 @@ def test_links_are_followed(tmp_path: Path) -> None:
 def test_hive_folders_anywhere_in_the_path_are_columns_with_decoded_values(tmp_path: Path) -> None:
     write(tmp_path / "dt=2026-11-28" / "docs" / "lang=C%2B%2B" / "empty=" / "x.parquet")
     expected = {"dt": "2026-11-28", "lang": "C++", "empty": ""}
-    for path in ("dt=2026-11-28/docs", "dt=2026-11-28/docs/lang=*/*", "dt=2026-11-28/docs/lang=C%2B%2B/empty=/x.parquet"):
+    for path in (
+        "dt=2026-11-28/docs",
+        "dt=2026-11-28/docs/lang=*/*",
+        "dt=2026-11-28/docs/lang=C%2B%2B/empty=/x.parquet",
+    ):
         [file] = find_files(f"{tmp_path}/{path}", {})[1]
         assert file.partitions == expected
 
@@ -107,7 +111,9 @@ def test_the_hive_default_partition_is_null_and_still_a_column(tmp_path: Path) -
 def test_files_in_different_kinds_of_hive_folders_are_refused_by_name(tmp_path: Path) -> None:
     write(tmp_path / "dt=1" / "x.parquet")
     write(tmp_path / "y.parquet")
-    with pytest.raises(InputError, match=r"y\.parquet lies in key=value folders for no column, but .*x\.parquet for dt"):
+    with pytest.raises(
+        InputError, match=r"y\.parquet lies in key=value folders for no column, but .*x\.parquet for dt"
+    ):
         find_files(str(tmp_path), {})
 
 
@@ -144,6 +150,10 @@ class Patchy(MemoryFileSystem):  # type: ignore[misc]
     bytes_read = 0
     find = fsspec.AbstractFileSystem.find
 
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.replace("patchy://", "memory://")))
+
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
         if path.endswith("locked"):
             raise PermissionError(f"no permission for {path}")
@@ -175,7 +185,9 @@ def test_a_folder_that_cannot_be_listed_is_refused_and_never_left_out(path: str)
 @pytest.mark.parametrize("protocol", ["memory", "patchy"])
 def test_any_fsspec_url_will_do(protocol: str) -> None:
     fs = fsspec.filesystem(protocol)
-    fs.pipe({f"/any/docs/dt={day}/{name}": parquet_bytes(TABLE) for day in (1, 2) for name in ("x.parquet", "_y.parquet")})
+    fs.pipe(
+        {f"/any/docs/dt={day}/{name}": parquet_bytes(TABLE) for day in (1, 2) for name in ("x.parquet", "_y.parquet")}
+    )
     for path in ("any/docs", "any/docs/", "any/docs/dt=*", "any/docs/dt=?/*.parquet", "any/docs/**/x.*"):
         fs, found = find_files(f"{protocol}://{path}", {})
         assert [file.name for file in found] == ["dt=1/x.parquet", "dt=2/x.parquet"]
@@ -187,11 +199,12 @@ def footer_of(path: Path) -> Any:
 
 
 def test_a_footer_tells_rows_sizes_and_schema(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.parquet", pa.table({"text": ["x" * 1000] * 10}), row_group_size=4, use_dictionary=False)
+    table = pa.table({"text": ["x" * 1000] * 10})
+    path = write(tmp_path / "x.parquet", table, row_group_size=4, use_dictionary=False, write_statistics=False)
     footer = footer_of(path)
     assert footer.file.row_groups == [4, 4, 2] == [rows for rows, _ in footer.row_groups]
     assert all(1000 < size < 1100 for _, size in footer.row_groups)
-    assert footer.schema == pa.schema({"text": pa.string()})
+    assert footer.schema == table.schema
     assert footer.file.size == path.stat().st_size
 
 
@@ -240,7 +253,7 @@ GOOD = parquet_bytes(TABLE)
         (b"id,text\n" * 100, "not a Parquet file"),
         (GOOD[:-10], "not a Parquet file, or was cut short"),
         (GOOD[-20:], "damaged"),
-        (GOOD[:-40] + bytes(32) + GOOD[-8:], "cannot be used"),
+        (GOOD[:4] + b"\xff" * (len(GOOD) - 12) + GOOD[-8:], "cannot be used"),
     ],
 )
 def test_a_file_that_is_not_whole_parquet_is_refused_by_name(tmp_path: Path, data: bytes, message: str) -> None:
@@ -260,9 +273,7 @@ class PlainKms(pe.KmsClient):  # type: ignore[misc]
 
 @pytest.mark.parametrize("plaintext_footer", [False, True])
 def test_an_encrypted_file_is_refused_by_name(tmp_path: Path, plaintext_footer: bool) -> None:
-    config = pe.EncryptionConfiguration(
-        footer_key="f", column_keys={"c": ["text"]}, plaintext_footer=plaintext_footer
-    )
+    config = pe.EncryptionConfiguration(footer_key="f", column_keys={"c": ["text"]}, plaintext_footer=plaintext_footer)
     properties = pe.CryptoFactory(lambda _: PlainKms()).file_encryption_properties(pe.KmsConnectionConfig(), config)
     path = write(tmp_path / "x.parquet", encryption_properties=properties)
     with pytest.raises(InputError, match=r"x\.parquet.*encrypted"):
@@ -276,9 +287,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def unified(*schemas: dict[str, pa.DataType] | pa.Schema, hive: tuple[str, ...] = ()) -> pa.Schema:
-    return unify_schemas(
-        [(f"{number}.parquet", pa.schema(schema)) for number, schema in enumerate(schemas)], hive
-    )
+    return unify_schemas([(f"{number}.parquet", pa.schema(schema)) for number, schema in enumerate(schemas)], hive)
 
 
 def test_columns_keep_the_order_in_which_they_appear_and_hive_columns_come_last() -> None:

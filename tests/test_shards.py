@@ -18,7 +18,11 @@ def test_each_row_is_in_exactly_one_shard_in_order(
     groups: list[tuple[int, float]], shard_rows: int, max_bytes: int, limit: int | None
 ) -> None:
     total = sum(rows for rows, _ in groups)
-    rows = [row for s in cut_shards(groups, shard_rows, max_bytes, limit) for row in range(s.first_row, s.first_row + s.rows)]
+    rows = [
+        row
+        for s in cut_shards(groups, shard_rows, max_bytes, limit)
+        for row in range(s.first_row, s.first_row + s.rows)
+    ]
     assert rows == list(range(total if limit is None else min(total, limit)))
 
 

@@ -137,7 +137,7 @@ class VllmEngine:
             output_tokens=len(answer.token_ids),
             error=_BAD_ENDS.get(answer.finish_reason),
         )
-        if output.metrics is not None and output.metrics.first_token_ts:  # vLLM's "not yet" is 0.0
+        if output.metrics is not None and output.metrics.num_generation_tokens:  # else times are 0.0, not unknown
             done.cached_tokens = output.num_cached_tokens
             _set_times(done, output.metrics)
         if self._reasoning is not None:

@@ -1,0 +1,81 @@
+"""The Prefect API that a job reports to: whether one is configured and answers, and an embedded one if not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_START_S = 120  # the first start migrates an empty database; on a slow disk that takes a minute
+
+
+def api_configured() -> bool:
+    """Whether `PREFECT_API_URL`, a settings file or the active profile names a Prefect API. Starts nothing."""
+    if os.environ.get("PREFECT_API_URL"):
+        return True
+    if "prefect" not in sys.modules and not any(file.exists() for file in _settings_files()):
+        return False  # spares those without Prefect a second of importing it
+    from prefect.settings import get_current_settings
+
+    return get_current_settings().api.url is not None
+
+
+def _settings_files() -> list[Path]:
+    """Where Prefect looks for settings."""
+    home = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
+    profiles = Path(os.environ.get("PREFECT_PROFILES_PATH", home / "profiles.toml"))
+    return [profiles, *map(Path, (".env", "prefect.toml", "pyproject.toml"))]
+
+
+def api_url() -> str | None:
+    """The configured address."""
+    from prefect.settings import get_current_settings
+
+    return get_current_settings().api.url
+
+
+def api_answers(timeout_s: float = 5) -> bool:
+    """Whether the configured API answers within `timeout_s` seconds. Starts nothing."""
+    if not api_configured():
+        return False
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    try:
+        with (
+            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+            get_client(httpx_settings={"timeout": timeout_s}, sync_client=True) as client,
+        ):
+            return client.api_healthcheck() is None
+    except Exception:  # entering the client asks for the server's version, and raises in many ways
+        return False
+
+
+@contextmanager
+def some_api() -> Iterator[None]:
+    """The configured API or, where there is none, Prefect's embedded server (without a UI) until this process ends."""
+    if api_configured():
+        yield
+        return
+    from prefect.server.api.server import SubprocessASGIServer
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    server = SubprocessASGIServer()
+    with _ctrl_c_held_back():
+        server.start(timeout=_START_S)
+    with temporary_settings({PREFECT_API_URL: server.api_url}):
+        yield
+
+
+@contextmanager
+def _ctrl_c_held_back() -> Iterator[None]:
+    """What is started inside never sees Ctrl-C (a signal mask is inherited): the server has to outlive a stopped job,
+    to be told how it ended. SIGTERM still stops it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,149 @@
+"""What the Prefect UI shows of a job: progress while it runs, its summary at the end, its engine's log lines.
+
+Prefect watches; it never holds the job up. An API that does not answer costs one warning.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import re
+import threading
+from types import TracebackType
+from uuid import UUID
+
+from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+from prefect.logging import get_run_logger
+
+from batchjobs.progress import Progress, Reporter
+from batchjobs.report import duration, markdown
+from schemas.summary import Summary
+
+_FIRST_S, _EVERY_S = 1.0, 5.0  # seconds to the first look at the progress, and between looks
+_LAST_S = 10.0  # seconds that the last look may take: a job's end does not wait for an API that does not answer
+logger = logging.getLogger("batchjobs")
+
+_LEVEL = re.compile(r"\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b")
+
+
+class PrefectReporter:
+    """A Reporter inside a Prefect run; tells `also` everything too. Use as a context manager.
+
+    The API is called from a thread of its own: Prefect's client goes on trying for minutes, and the job must not wait.
+    """
+
+    def __init__(self, also: Reporter, every_s: float = _EVERY_S) -> None:
+        self._also, self._every_s = also, every_s
+        self._run_log = get_run_logger()
+        self._latest: Progress | None = None
+        self._shown: Progress | None = None
+        self._artifact: UUID | None = None
+        self._lost = False
+        self._end = threading.Event()
+        context = contextvars.copy_context()  # the run that artifacts and log lines belong to
+        self._thread = threading.Thread(target=context.run, args=(self._look,), name="artifacts", daemon=True)
+
+    def __enter__(self) -> PrefectReporter:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join(_LAST_S)
+
+    def progress(self, now: Progress) -> None:
+        """See Reporter."""
+        self._latest = now
+        self._also.progress(now)
+
+    def log(self, line: str) -> None:
+        """See Reporter."""
+        self._run_log.log(level_of(line), line)
+        self._also.log(line)
+
+    def _look(self) -> None:
+        pause = min(_FIRST_S, self._every_s)
+        while not self._end.wait(pause):
+            self._show()
+            pause = self._every_s
+        self._show()
+
+    def _show(self) -> None:
+        now = self._latest
+        if now is None or now is self._shown:
+            return
+        try:
+            self._publish(now)
+        except Exception as error:
+            if not self._lost:
+                self._also.log(f"WARNING The Prefect API does not answer; the job goes on without it. {_short(error)}")
+            self._lost = True
+            return
+        self._shown, self._lost = now, False
+
+    def _publish(self, now: Progress) -> None:
+        share, text = 100 * share_of(now), describe(now)
+        if self._artifact is None:
+            created = create_progress_artifact(share, description=text)
+            assert isinstance(created, UUID)  # not a coroutine: no event loop runs in this thread
+            self._artifact = created
+        else:
+            update_progress_artifact(self._artifact, share, description=text)
+
+
+def share_of(now: Progress) -> float:
+    """Rows done, 0..1. A dataset without rows is done."""
+    return min(1.0, now.rows_done / now.rows_total) if now.rows_total else 1.0
+
+
+def describe(now: Progress) -> str:
+    """The moment as markdown: one line that is read at a glance, one for those who look closer."""
+    glance = [f"{now.rows_done:,} of {now.rows_total:,} rows"]
+    if now.output_tokens_per_s is not None:
+        glance.append(f"{now.output_tokens_per_s:,.0f} output tokens/s")
+    if now.seconds_left is not None and now.phase == "generating":
+        glance.append(f"{duration(now.seconds_left)} left")
+    if now.usd_so_far is not None:
+        glance.append(f"${now.usd_so_far:,.4f} so far")
+    glance.append(f"{now.errors:,} errors")
+    phase = "starting the engine" if now.phase == "starting" else now.phase
+    closer = [
+        f"{phase}, {duration(now.elapsed_s)}",
+        f"attempt {now.attempt}",
+        f"{now.shards_committed:,} of {now.shards_total:,} shards committed",
+        f"{now.running:,} requests running, {now.waiting:,} waiting",
+    ]
+    if now.rows_reused:
+        closer.append(f"{now.rows_reused:,} rows reused")
+    if now.kv_cache_usage is not None:
+        closer.append(f"KV cache {now.kv_cache_usage:.0%} full")
+    return f"**{' · '.join(glance)}**\n\n{' · '.join(closer)}"
+
+
+def level_of(line: str) -> int:
+    """The logging level that a line of an engine's log names."""
+    found = _LEVEL.search(line)
+    if found is not None:
+        return logging.getLevelNamesMapping()[found[1]]
+    return logging.ERROR if "out of memory" in line.lower() else logging.INFO
+
+
+def publish_summary(summary: Summary) -> None:
+    """The summary as a markdown artifact; runs of one job are versions of one key. Never raises."""
+    try:
+        create_markdown_artifact(
+            markdown(summary), key=artifact_key(summary.job, "summary"), description=summary.message or summary.state
+        )
+    except Exception as error:
+        logger.warning("The Prefect API does not answer; it did not get the summary. %s", _short(error))
+
+
+def artifact_key(*parts: str) -> str:
+    """Words joined into a key as Prefect allows it: lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-") or "job"
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no answer'}"

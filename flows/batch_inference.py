@@ -1,0 +1,70 @@
+"""The flow `batch-inference`: one job, one flow run. Deployed, or run in the process of `batchjobs run`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+from batchjobs.job import run_job
+from batchjobs.progress import Reporter
+from flows.api import api_configured, some_api
+from flows.logs import quiet_console
+from flows.steps import Caller, called_by, carry_out, exit_code_of
+from schemas.job import JobSpec
+from schemas.summary import Summary
+
+__all__ = ["batch_inference", "exit_code_of", "run_in_process"]
+
+logger = logging.getLogger("batchjobs")
+
+# A person waits for their prompt: an API that went away during the job may hold its end up for a minute, not for ten.
+_IMPATIENT = {PREFECT_CLIENT_MAX_RETRIES: 2, PREFECT_API_REQUEST_TIMEOUT: 10}
+
+
+@flow(name="batch-inference", flow_run_name="{job.name}", persist_result=False)
+def batch_inference(job: JobSpec, frozen_input: bool = False) -> State[Any]:
+    """Every row of a Parquet dataset gets one answer. Run it again to go on: committed shards are never done twice.
+
+    Args:
+        job: The job spec, as in a job file; paths absolute.
+        frozen_input: Finish what was planned, though files have arrived since.
+    """
+    return carry_out(job, frozen_input)
+
+
+def run_in_process(job: JobSpec, frozen_input: bool, reporter: Reporter) -> Summary:
+    """Run the flow here and return the job's summary; `reporter` is told what Prefect is told.
+
+    Raises what the job itself raised (BatchjobsError). Without a Prefect that answers, the job runs all the same.
+    """
+    caller = Caller(reporter, has_ui=api_configured())
+    trouble: Exception | None = None
+    quiet_console()
+    try:
+        with some_api(), temporary_settings(set_defaults=_IMPATIENT), called_by(caller):
+            batch_inference(job, frozen_input, return_state=True)
+    except Exception as error:
+        trouble = error
+    return _outcome(caller, trouble) or _run_without(job, frozen_input, reporter, trouble)
+
+
+def _outcome(caller: Caller, trouble: Exception | None) -> Summary | None:
+    """What the job came to; None if it was not begun."""
+    if caller.work is None:
+        return None
+    if caller.work.error is not None:
+        raise caller.work.error
+    if caller.work.summary is None:
+        raise trouble or RuntimeError("The flow ended without a summary.")
+    if trouble is not None:
+        logger.warning("Prefect was not told how the job ended: %s", trouble)
+    return caller.work.summary
+
+
+def _run_without(job: JobSpec, frozen_input: bool, reporter: Reporter, trouble: Exception | None) -> Summary:
+    logger.warning("Prefect cannot begin the flow run, so the job runs without it: %s", trouble)
+    return run_job(job, reporter, frozen_input)

@@ -1,0 +1,65 @@
+"""Where log lines go: ours into the flow run's log, Prefect's own not between a person and their progress bar."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+from prefect.utilities.urls import url_for
+
+from batchjobs.progress import Reporter
+
+_LEVELS = {"PREFECT_LOGGING_LEVEL", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_DEBUG_MODE"}
+_SHOWN_ELSEWHERE = ("prefect.flow_runs", "prefect.task_runs")
+
+
+class _ToRun(logging.Handler):
+    """Hands records to the logger of the flow run that is current when this is made, from any thread."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._logger = get_run_logger()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._logger.log(record.levelno, "%s", record.getMessage(), exc_info=record.exc_info)
+
+
+@contextmanager
+def batchjobs_log_in_run(on_console: bool) -> Iterator[None]:
+    """Inside a flow run: the `batchjobs` logger writes into its log; `on_console`: and where it wrote before, too."""
+    logger = logging.getLogger("batchjobs")
+    handler, level, propagate = _ToRun(), logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+    logger.propagate = propagate and on_console
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+def show_url(reporter: Reporter) -> None:
+    """Tell where the current flow run is seen in a browser."""
+    url = url_for("flow-run", obj_id=flow_run.id)
+    if url is not None:
+        reporter.log(f"Prefect run {flow_run.name}: {url}")
+
+
+def quiet_console() -> None:
+    """For a person at a terminal: of Prefect's console log only warnings, and not what the terminal shows itself.
+
+    Until the process ends, because Prefect's exit handlers log too. Whoever has set a level has chosen already.
+    """
+    if not _LEVELS & set(os.environ):
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(_for_people)
+
+
+def _for_people(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING and not record.name.startswith(_SHOWN_ELSEWHERE)

@@ -1,0 +1,168 @@
+"""One job as one flow run: the three coarse tasks, and what the states of Prefect say about how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed
+
+from batchjobs import job as core
+from batchjobs.errors import BatchjobsError, Refused
+from batchjobs.figures import RunFigures
+from batchjobs.job import PreparedJob
+from batchjobs.progress import Reporter, Silent
+from flows.artifacts import PrefectReporter, publish_summary
+from flows.logs import batchjobs_log_in_run, show_url
+from schemas.job import JobSpec
+from schemas.summary import EXIT_CODES, Summary
+
+_NAMES = {"refused": "Refused", "partial": "Partial"}  # states of ours that Prefect has no type for
+
+
+class Work:
+    """A job on its way through the three tasks. A plain class, because Prefect walks through dataclasses and models."""
+
+    def __init__(self, job: JobSpec, frozen_input: bool, reporter: Reporter) -> None:
+        self.job, self.frozen_input, self.reporter = job, frozen_input, reporter
+        self.prepared: PreparedJob | None = None
+        self.figures: RunFigures | None = None
+        self.summary: Summary | None = None
+        self.error: Exception | None = None
+
+    def plan(self) -> State[None]:
+        """Prepare the job; takes the lock."""
+        self.prepared = prepared = core.prepare(self.job, self.frozen_input)
+        if prepared.stored is not None:
+            return Completed(message="Everything is done already.")
+        rows, shards, left = prepared.plan.rows, len(prepared.plan.shards), len(prepared.left)
+        return Completed(message=f"{rows:,} rows in {shards:,} shards, {left:,} of them left.")
+
+    def run(self) -> State[None]:
+        """Run what is left."""
+        assert self.prepared is not None
+        if self.prepared.stored is not None:
+            self.figures = RunFigures()
+            return Completed(message="Nothing to do.")
+        with PrefectReporter(self.reporter) as reporter:
+            self.figures = figures = core.run(self.prepared, reporter)
+        if figures.failure is not None:
+            return Failed(message=figures.failure)
+        return Completed(message=f"{'Stopped: ' * figures.stopped}{len(figures.commits):,} shards committed.")
+
+    def summarise(self) -> State[None]:
+        """Write the summary, give the lock back."""
+        assert self.prepared is not None
+        assert self.figures is not None
+        self.summary = core.finish(self.prepared, self.figures)
+        return Completed(message=self.summary.message)
+
+    def leave(self) -> None:
+        """The lock is free afterwards and, if the run itself came to its end, its summary is written."""
+        try:
+            if self.figures is not None and self.summary is None and self.error is None:
+                self.summarise()
+        finally:
+            if self.prepared is not None:
+                self.prepared.lock.release()
+
+
+def _done(work: Work, step: Callable[[], State[None]]) -> State[None]:
+    """The state of a task. An error that is meant for people is a state with a sentence, not a traceback."""
+    try:
+        return step()
+    except BatchjobsError as error:
+        work.error = error
+        return ended_by(error)
+    except Exception as error:
+        work.error = error
+        raise
+
+
+@task(name="plan", cache_policy=NO_CACHE, persist_result=False)
+def plan(work: Work) -> State[None]:
+    """Check the spec, find the files, cut the shards, take the lock."""
+    return _done(work, work.plan)
+
+
+@task(name="run", cache_policy=NO_CACHE, persist_result=False)
+def run(work: Work) -> State[None]:
+    """Feed the engine until every shard is committed. Goes on where an earlier run stopped."""
+    return _done(work, work.run)
+
+
+@task(name="summarise", cache_policy=NO_CACHE, persist_result=False)
+def summarise(work: Work) -> State[None]:
+    """Account for rows, tokens, seconds and money."""
+    state = _done(work, work.summarise)
+    if work.summary is not None:
+        publish_summary(work.summary)
+    return state
+
+
+@dataclass
+class Caller:
+    """Whoever runs a flow in this process, and what the flow left for them: a Summary is no flow parameter."""
+
+    reporter: Reporter
+    has_ui: bool
+    work: Work | None = None
+
+
+_caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
+
+
+@contextmanager
+def called_by(caller: Caller) -> Iterator[None]:
+    """A flow that runs inside tells `caller`."""
+    token = _caller.set(caller)
+    try:
+        yield
+    finally:
+        _caller.reset(token)
+
+
+def carry_out(job: JobSpec, frozen_input: bool = False) -> State[Any]:
+    """The job, inside a flow run. Returns the flow run's final state; raises only what nobody expected."""
+    caller = _caller.get()
+    work = Work(job, frozen_input, caller.reporter if caller else Silent())
+    if caller is not None:
+        caller.work = work
+        if caller.has_ui:
+            show_url(caller.reporter)
+    with batchjobs_log_in_run(on_console=caller is not None):
+        try:
+            for step in (plan, run, summarise):
+                # Called, not submitted: the core wants the main thread, where signals arrive.
+                step(work)
+                if work.error is not None:
+                    return ended_by(work.error)
+        finally:
+            work.leave()
+    assert work.summary is not None
+    return ended_with(work.summary)
+
+
+def ended_with(summary: Summary) -> State[Any]:
+    """The final state of a flow run that has a summary."""
+    if summary.state == "completed":
+        return Completed(message=summary.message, data=summary)
+    return Failed(name=_NAMES.get(summary.state), message=summary.message)
+
+
+def ended_by(error: Exception) -> State[Any]:
+    """The final state of a run that an error ended."""
+    return Failed(name="Refused" if isinstance(error, Refused) else None, message=str(error), data=error)
+
+
+def exit_code_of(state: State[Any]) -> int:
+    """The exit code that a final state of a flow run stands for."""
+    if state.is_completed():
+        return EXIT_CODES["completed"]
+    return next((EXIT_CODES[ours] for ours, name in _NAMES.items() if name == state.name), EXIT_CODES["failed"])
