@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from batchjobs.errors import BatchjobsError, InputChanged
-from batchjobs.footers import THRIFT_LIMIT, average_row, cut_footer, footer_sha256, parse_footer
+from batchjobs.footers import THRIFT_LIMIT, average_row, cut_footer, footer_sha256, parse_footer, read_range
 from batchjobs.listing import is_local
 from schemas.plan import InputFile, Shard
 
@@ -168,7 +168,7 @@ def _open_source(fs: fsspec.AbstractFileSystem, path: str, planned_size: int) ->
     if is_local(fs):
         return pa.OSFile(path)  # not a memory map: a file that shrinks would kill the process
     if planned_size <= WHOLE_FILE_BYTES:
-        return pa.BufferReader(fs.cat_file(path, 0, planned_size + 1))  # one more shows whether it has grown
+        return pa.BufferReader(read_range(fs, path, 0, planned_size + 1))  # one more shows whether it has grown
     # pyarrow reads buffers of its own; another layer that reads ahead would fetch everything several times.
     return pa.PythonFile(fs.open(path, "rb", **({"cache_type": "none"} if fs.async_impl else {})), mode="r")
 

@@ -38,7 +38,7 @@ class PrefectReporter:
         self._latest: Progress | None = None
         self._shown: Progress | None = None
         self._artifact: UUID | None = None
-        self._lost = False
+        self.lost = False  # the API did not answer the last call
         self._end = threading.Event()
         context = contextvars.copy_context()  # the run that artifacts and log lines belong to
         self._thread = threading.Thread(target=context.run, args=(self._look,), name="artifacts", daemon=True)
@@ -51,7 +51,7 @@ class PrefectReporter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end.set()
-        self._thread.join(_LAST_S)
+        self._thread.join(0 if self.lost else _LAST_S)
 
     def progress(self, now: Progress) -> None:
         """See Reporter."""
@@ -77,11 +77,11 @@ class PrefectReporter:
         try:
             self._publish(now)
         except Exception as error:
-            if not self._lost:
+            if not self.lost:
                 self._also.log(f"WARNING The Prefect API does not answer; the job goes on without it. {_short(error)}")
-            self._lost = True
+            self.lost = True
             return
-        self._shown, self._lost = now, False
+        self._shown, self.lost = now, False
 
     def _publish(self, now: Progress) -> None:
         share, text = 100 * share_of(now), describe(now)

@@ -41,9 +41,8 @@ def run_in_process(job: JobSpec, frozen_input: bool, reporter: Reporter) -> Summ
 
     Raises what the job itself raised (BatchjobsError). Without a Prefect that answers, the job runs all the same.
     """
-    caller = Caller(reporter, has_ui=api_configured())
-    trouble: Exception | None = None
     quiet_console()
+    caller, trouble = Caller(reporter, has_ui=api_configured()), None
     try:
         with some_api(), temporary_settings(set_defaults=_IMPATIENT), called_by(caller):
             batch_inference(job, frozen_input, return_state=True)

@@ -14,7 +14,8 @@ from prefect.utilities.urls import url_for
 from batchjobs.progress import Reporter
 
 _LEVELS = {"PREFECT_LOGGING_LEVEL", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_DEBUG_MODE"}
-_SHOWN_ELSEWHERE = ("prefect.flow_runs", "prefect.task_runs")
+# The terminal's reporter shows the run, and says once that the API is gone, which Prefect's clients say all the time.
+_NOT_FOR_PEOPLE = ("prefect.flow_runs", "prefect.task_runs", "prefect.events", "EventsWorker", "APILogWorker")
 
 
 class _ToRun(logging.Handler):
@@ -56,10 +57,13 @@ def quiet_console() -> None:
 
     Until the process ends, because Prefect's exit handlers log too. Whoever has set a level has chosen already.
     """
-    if not _LEVELS & set(os.environ):
-        for handler in logging.getLogger().handlers:
-            handler.addFilter(_for_people)
+    if _LEVELS & set(os.environ):
+        return
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_for_people)
+    logging.getLogger("prefect._internal").setLevel(logging.CRITICAL)
+    logging.raiseExceptions = False  # else each batch of log lines that the API does not take is on standard error
 
 
 def _for_people(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING and not record.name.startswith(_SHOWN_ELSEWHERE)
+    return record.levelno >= logging.WARNING and not record.name.startswith(_NOT_FOR_PEOPLE)

@@ -11,6 +11,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
+from prefect.settings import get_current_settings
 from prefect.states import Completed, Failed
 
 from batchjobs import job as core
@@ -35,6 +36,7 @@ class Work:
         self.figures: RunFigures | None = None
         self.summary: Summary | None = None
         self.error: Exception | None = None
+        self.prefect_lost = False  # its API did not answer any more
 
     def plan(self) -> State[None]:
         """Prepare the job; takes the lock."""
@@ -52,6 +54,7 @@ class Work:
             return Completed(message="Nothing to do.")
         with PrefectReporter(self.reporter) as reporter:
             self.figures = figures = core.run(self.prepared, reporter)
+        self.prefect_lost = reporter.lost
         if figures.failure is not None:
             return Failed(message=figures.failure)
         return Completed(message=f"{'Stopped: ' * figures.stopped}{len(figures.commits):,} shards committed.")
@@ -101,7 +104,7 @@ def run(work: Work) -> State[None]:
 def summarise(work: Work) -> State[None]:
     """Account for rows, tokens, seconds and money."""
     state = _done(work, work.summarise)
-    if work.summary is not None:
+    if work.summary is not None and not work.prefect_lost:
         publish_summary(work.summary)
     return state
 
@@ -141,6 +144,8 @@ def carry_out(job: JobSpec, frozen_input: bool = False) -> State[Any]:
             for step in (plan, run, summarise):
                 # Called, not submitted: the core wants the main thread, where signals arrive.
                 step(work)
+                if work.prefect_lost and caller is not None:  # who waits there; a worker's process has time
+                    get_current_settings().client.max_retries = 0
                 if work.error is not None:
                     return ended_by(work.error)
         finally:

@@ -159,8 +159,9 @@ class Patchy(MemoryFileSystem):  # type: ignore[misc]
             raise PermissionError(f"no permission for {path}")
         return super().ls(path, detail, **kwargs)
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        data: bytes = super().cat_file(path, start, end, **kwargs)
+    def cat_file(self, path: str, version_id: str | None = None, *, start: int, end: int) -> bytes:  # as of s3fs
+        assert version_id is None
+        data: bytes = super().cat_file(path, start, end)
         Patchy.bytes_read += len(data)
         return data
 

@@ -1,0 +1,51 @@
+"""The ceiling to compare with: one `LLM.generate` over all prompts of a job, in a process of its own. Prints JSON.
+
+Usage: python -m bench.generate_once job.yaml
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from vllm import LLM, SamplingParams
+
+from batchjobs.engines.base import Request
+from batchjobs.engines.vllm import llm_arguments
+from batchjobs.fingerprint import model_id
+from batchjobs.plan import make_plan, read_dataset
+from batchjobs.prompts import Renderer
+from batchjobs.reader import ShardReader
+from batchjobs.spec import load_job, resolve_references
+from batchjobs.tokens import load_tokenizer
+
+
+def requests_of(job_file: str) -> tuple[dict[str, Any], list[Request]]:
+    """Arguments of the LLM, and every request of the job in input order."""
+    job = load_job(job_file)
+    resolved = resolve_references(job)
+    dataset = read_dataset(resolved)
+    plan = make_plan(job, resolved, dataset)
+    renderer = Renderer(resolved, dataset.schema, plan.as_of)
+    renderer.connect(load_tokenizer(resolved, plan.as_of), 2**31, 2**31, model_id(plan.model))
+    reader = ShardReader(dataset.fs, [f.path for f in dataset.files], dataset.files, dataset.schema, renderer.columns)
+    made = [m for shard in dataset.shards for b in reader.read(shard) for m in renderer.requests(b, range(b.num_rows))]
+    return llm_arguments(resolved), [request for request in made if isinstance(request, Request)]
+
+
+def main() -> None:
+    """Generate once and tell how long it took."""
+    arguments, requests = requests_of(sys.argv[1])
+    llm = LLM(**{**arguments, "disable_log_stats": True})  # as people call it
+    params = [SamplingParams(**request.sampling) for request in requests]
+    began = time.monotonic()
+    outputs = llm.generate([{"prompt_token_ids": r.token_ids} for r in requests], params, use_tqdm=False)
+    seconds = time.monotonic() - began
+    tokens = sum(len(output.outputs[0].token_ids) for output in outputs)
+    print(json.dumps({"rows": len(outputs), "output_tokens": tokens, "seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main()
