@@ -74,15 +74,12 @@ class ShardReader:
             self.close()
             raise
         except Exception as error:  # each filesystem raises its own kinds
+            path = self._paths[self._groups[self._group_of(self._row)][0]]
             self.close()
-            last = shard.first_row + shard.rows - 1
             raise BatchjobsError(
-                f"Rows {shard.first_row} to {last} could not be read from {self._path_of(shard.first_row)}: {error}. "
+                f"Rows {shard.first_row} to {shard.first_row + shard.rows - 1} could not be read from {path}: {error}. "
                 f"What is committed stays; run the same command again when the file can be read."
             ) from error
-
-    def _path_of(self, row: int) -> str:
-        return self._paths[self._groups[self._group_of(row)][0]]
 
     def _group_of(self, row: int) -> int:
         return min(bisect.bisect_right(self._first_rows, row), len(self._groups)) - 1
@@ -105,8 +102,8 @@ class ShardReader:
             yield piece
 
     def _decode_from(self, group: int) -> Iterator[pa.RecordBatch]:
-        for file, row_group in self._groups[group:]:
-            yield from self._decode(file, row_group)
+        for number in range(group, len(self._groups)):
+            yield from self._decode(*self._groups[number])
 
     def _decode(self, file: int, group: int) -> Iterator[pa.RecordBatch]:
         parquet = self._parquet(file)
@@ -116,8 +113,9 @@ class ShardReader:
             try:
                 batches = parquet.iter_batches(batch_rows, [group], present, use_threads=False)
                 for batch in _without_first(batches, done):
+                    conformed = self._conform(batch, self._files[file])
                     done += batch.num_rows
-                    yield self._conform(batch, self._files[file])
+                    yield conformed
                 break
             except pa.ArrowNotImplementedError:  # a nested column with over 2 GiB of text in one batch
                 if batch_rows == 1:

@@ -24,9 +24,7 @@ def measure(rows: int, pairs: int) -> None:
         for number in range(pairs):
             ours, theirs = run_pair(job, ours_first=number % 2 == 0)
             ratios.append(ours / theirs)
-            print(
-                f"pair {number + 1}: batchjobs {ours:.1f}, LLM.generate {theirs:.1f} output tokens/s, ratio {ratios[-1]:.3f}"
-            )
+            print(f"pair {number + 1}: {ours:.1f} output tokens/s, LLM.generate {theirs:.1f}, ratio {ratios[-1]:.3f}")
         print(
             f"median ratio over {pairs} pairs of {rows} docstrings in {_SHARDS} shards: {statistics.median(ratios):.3f}"
         )

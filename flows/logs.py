@@ -15,7 +15,7 @@ from batchjobs.progress import Reporter
 
 _LEVELS = {"PREFECT_LOGGING_LEVEL", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_DEBUG_MODE"}
 # The terminal's reporter shows the run, and says once that the API is gone, which Prefect's clients say all the time.
-_NOT_FOR_PEOPLE = ("prefect.flow_runs", "prefect.task_runs", "prefect.events", "EventsWorker", "APILogWorker")
+_NOT_FOR_PEOPLE = ("prefect.flow_runs", "prefect.task_runs", "prefect.events", "prefect._internal", "EventsWorker")
 
 
 class _ToRun(logging.Handler):
@@ -59,9 +59,8 @@ def quiet_console() -> None:
     """
     if _LEVELS & set(os.environ):
         return
-    for handler in logging.getLogger().handlers:
+    for handler in [*logging.getLogger().handlers, *logging.getLogger("prefect._internal").handlers]:
         handler.addFilter(_for_people)
-    logging.getLogger("prefect._internal").setLevel(logging.CRITICAL)
     logging.raiseExceptions = False  # else each batch of log lines that the API does not take is on standard error
 
 

@@ -104,7 +104,7 @@ def run(work: Work) -> State[None]:
 def summarise(work: Work) -> State[None]:
     """Account for rows, tokens, seconds and money."""
     state = _done(work, work.summarise)
-    if work.summary is not None and not work.prefect_lost:
+    if work.summary is not None:
         publish_summary(work.summary)
     return state
 
@@ -144,10 +144,11 @@ def carry_out(job: JobSpec, frozen_input: bool = False) -> State[Any]:
             for step in (plan, run, summarise):
                 # Called, not submitted: the core wants the main thread, where signals arrive.
                 step(work)
-                if work.prefect_lost and caller is not None:  # who waits there; a worker's process has time
-                    get_current_settings().client.max_retries = 0
                 if work.error is not None:
                     return ended_by(work.error)
+                if work.prefect_lost and caller is not None:
+                    get_current_settings().client.max_retries = 0  # somebody waits for the end; a worker has time
+                    break
         finally:
             work.leave()
     assert work.summary is not None

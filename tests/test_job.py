@@ -179,7 +179,8 @@ def test_a_hive_column_is_kept_unless_the_output_path_carries_it(make_job: MakeJ
     table = pq.read_table(job.output.path, partitioning=None)
     assert table["dt"].to_pylist() == ["2026-11-01"] * 2 + ["2026-11-02"] * 2
     one = make_job(
-        input={"path": str(tmp_path / "hive" / "dt=2026-11-01")}, output={"path": str(tmp_path / "res" / "dt=2026-11-01")}
+        input={"path": str(tmp_path / "hive" / "dt=2026-11-01")},
+        output={"path": str(tmp_path / "res" / "dt=2026-11-01")},
     )
     run_here(one)
     assert "dt" not in pq.read_schema(f"{one.output.path}/part-000000.parquet").names
@@ -227,7 +228,9 @@ def test_an_engine_that_fails_every_row_is_a_broken_engine(make_job: MakeJob) ->
     assert "none succeeded" in summary.message
 
 
-def test_the_output_holds_references_not_secrets(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_output_holds_references_not_secrets(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("WHERE", str(tmp_path / "out"))
     monkeypatch.setenv("SECRET", "hunter2")
     job = make_job(output={"path": "${WHERE}"}, engine={"env": {"TOKEN": "${SECRET}"}})
@@ -255,7 +258,16 @@ def test_the_summary_file_has_the_promised_keys(make_job: MakeJob) -> None:
     job = make_job()
     run_here(job)
     stored = json.loads((Path(job.output.path) / "_batchjobs/summary.json").read_text())
-    assert set(stored["rows"]) >= {"total", "filtered", "ok", "error", "generated", "deduplicated", "reused", "rejected"}
+    assert set(stored["rows"]) >= {
+        "total",
+        "filtered",
+        "ok",
+        "error",
+        "generated",
+        "deduplicated",
+        "reused",
+        "rejected",
+    }
     assert set(stored["seconds"]) >= {"wall", "plan", "engine_start", "generating", "finish", "starved", "tail"}
     rows = stored["rows"]
     assert rows["total"] == rows["ok"] + rows["error"]

@@ -17,7 +17,9 @@ from batchjobs.tokens import ByteTokenizer
 AS_OF = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
 
-def render(table: pa.Table, max_model_len: int = 100, vocab_size: int = 256, **sections: Any) -> list[Request | RowError]:
+def render(
+    table: pa.Table, max_model_len: int = 100, vocab_size: int = 256, **sections: Any
+) -> list[Request | RowError]:
     spec = {
         "name": "t", "input": {"path": "x"}, "output": {"path": "y"}, "engine": {"kind": "echo"},
         "sampling": {"max_tokens": 10}, **sections,

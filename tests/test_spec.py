@@ -36,13 +36,19 @@ def with_(**sections: Any) -> dict[str, Any]:
         ({"sampling": {"max_tokens": 1, "temperature": 3}}, r"sampling\.temperature: found 3"),
         ({"sampling": {"max_tokens": 1, "extra": {"n": 2}}}, r"extra\.n: found 2; not allowed: a row has one answer"),
         ({"sampling": {"max_tokens": 1, "extra": {"top_p": 1}}}, r"allowed: sampling\.top_p"),
-        ({"sampling": {"max_tokens": 1, "structured_outputs": {}}}, r"structured_outputs: found none; allowed: exactly one"),
+        (
+            {"sampling": {"max_tokens": 1, "structured_outputs": {}}},
+            r"structured_outputs: found none; allowed: exactly one",
+        ),
         ({"prompt": {}}, r"prompt: found none; allowed: exactly one of user"),
         ({"prompt": {"column": "a", "user": "b"}}, r"found user and column"),
         ({"prompt": {"column": "a", "system": "b"}}, r"only together with user"),
         ({"engine": {"kind": "vllm"}}, r"model: missing; required with engine\.kind vllm"),
         ({"engine": {"kind": "echo", "max_num_seqs": 0}}, r"max_num_seqs: found 0; allowed: 'auto'"),
-        ({"engine": {"kind": "echo", "extra": {"max_model_len": 5}}}, r"extra\.max_model_len: allowed: model\.max_model_len"),
+        (
+            {"engine": {"kind": "echo", "extra": {"max_model_len": 5}}},
+            r"extra\.max_model_len: allowed: model\.max_model_len",
+        ),
         ({"input": {}}, r"input\.path: missing"),
     ],
 )
@@ -94,7 +100,9 @@ def test_a_hub_name_is_no_path(tmp_path: Path) -> None:
 def test_references_are_resolved_for_use_and_kept_for_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE", "/lake")
     monkeypatch.setenv("KEY", "secret")
-    job = parse_job(with_(input={"path": "${LAKE}/a", "storage_options": {"key": "${KEY}", "nested": {"k": ["${KEY}"]}}}))
+    job = parse_job(
+        with_(input={"path": "${LAKE}/a", "storage_options": {"key": "${KEY}", "nested": {"k": ["${KEY}"]}}})
+    )
     resolved = resolve_references(job)
     assert resolved.input.path == "/lake/a"
     assert resolved.input.storage_options == {"key": "secret", "nested": {"k": ["secret"]}}
