@@ -74,15 +74,14 @@ def _run_through_prefect(job: JobSpec, frozen_input: bool, terminal: object, wan
     """The summary, or None when the job is to run without Prefect."""
     if wanted is False:
         return None
-    from flows.api import api_answers, api_configured
-
     from batchjobs.terminal import Terminal
+    from flows.api import api_answers, api_configured
 
     assert isinstance(terminal, Terminal)
     if wanted is None and not api_configured():
         return None
     if api_configured() and not api_answers():
-        terminal.log("WARNING The Prefect API that is configured does not answer; the job runs without it.")
+        typer.echo("The Prefect API that is configured does not answer; the job runs without it.", err=True)
         return None
     from flows.batch_inference import run_in_process
 
@@ -173,9 +172,8 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Start an ad-hoc run of a job on a Prefect worker, and return at once."""
-    from flows.submit import submit as submit_job
-
     from batchjobs.spec import load_job
+    from flows.submit import submit as submit_job
 
     submitted = submit_job(load_job(job_file), deployment, tag or [])
     known = {"id": str(submitted.id), "name": submitted.name, "url": submitted.url}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from batchjobs.columns import is_text
-from batchjobs.dataset import find_files, unify_schemas
+from batchjobs.dataset import find_files, hive_columns, unify_schemas
 from batchjobs.errors import SpecError
 from batchjobs.footers import read_footers
 
@@ -63,7 +63,7 @@ def write_job_file(dataset: str, file: Path) -> None:
         raise SpecError(f"{file} exists already and was not changed; choose another name with --output.")
     fs, found = find_files(dataset, {})
     footers = read_footers(fs, found)
-    schema = unify_schemas([(f.file.name, f.schema) for f in footers], footers[0].file.partitions)
+    schema = unify_schemas([(f.file.name, f.schema) for f in footers], hive_columns(found))
     path = dataset if "://" in dataset else str(Path(dataset).absolute())
     file.write_text(job_file_text(path, schema), encoding="utf-8")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from batchjobs import __version__
-from batchjobs.dataset import find_files, unify_schemas
+from batchjobs.dataset import find_files, hive_columns, unify_schemas
 from batchjobs.errors import OutputError, SpecError
 from batchjobs.fingerprint import differences, fingerprint, identity, model_fingerprint
 from batchjobs.footers import read_footers
@@ -35,6 +35,7 @@ class Dataset:
     fs: Any
     files: list[InputFile]
     schema: pa.Schema
+    hive: list[str]  # columns that come from `key=value` folders
     shards: list[Shard]
 
 
@@ -42,17 +43,18 @@ def read_dataset(job: JobSpec) -> Dataset:
     """Find the files and read their footers; raises InputError. `job` has its references resolved."""
     fs, found = find_files(job.input.path, job.input.storage_options)
     footers = read_footers(fs, found)
-    schema = unify_schemas([(f.file.name, f.schema) for f in footers], footers[0].file.partitions)
+    hive = hive_columns(found)
+    schema = unify_schemas([(f.file.name, f.schema) for f in footers], hive)
     groups = [group for footer in footers for group in footer.row_groups]
     shards = cut_shards(groups, job.run.shard_rows, limit=job.input.limit)
-    return Dataset(fs, [footer.file for footer in footers], schema, shards)
+    return Dataset(fs, [footer.file for footer in footers], schema, hive, shards)
 
 
 def make_plan(job: JobSpec, resolved: JobSpec, dataset: Dataset) -> Plan:
     """Check the spec against the dataset and plan. `job` keeps its references, so nothing secret is in the plan."""
     as_of = datetime.now(UTC)
     check_columns(resolved, dataset, as_of)
-    kept = kept_columns(resolved, dataset.schema, dataset.files)
+    kept = kept_columns(resolved, dataset.schema, dataset.hive)
     kept_schema = pa.schema([dataset.schema.field(name) for name in kept])
     settings, model = identity(job), model_fingerprint(resolved)
     return Plan(
@@ -96,7 +98,7 @@ def _sample(dataset: Dataset, columns: Sequence[str]) -> list[pa.RecordBatch]:
     return reader.read(Shard(0, min(dataset.shards[0].rows, _SAMPLE_ROWS)))[:1]
 
 
-def kept_columns(job: JobSpec, schema: pa.Schema, files: Sequence[InputFile]) -> list[str]:
+def kept_columns(job: JobSpec, schema: pa.Schema, hive: Sequence[str]) -> list[str]:
     """The input columns that every part carries; raises SpecError for unknown ones and for clashes."""
     wanted = schema.names if job.output.keep_columns is None else job.output.keep_columns
     for name in wanted:
@@ -104,7 +106,6 @@ def kept_columns(job: JobSpec, schema: pa.Schema, files: Sequence[InputFile]) ->
             raise SpecError(
                 f"output.keep_columns: found {name}; allowed: columns of the dataset: {', '.join(schema.names)}"
             )
-    hive = files[0].partitions.keys() if files else set()
     # A reader of the output folder gets these from the path; in the file too, they would clash.
     in_path = {part.split("=", 1)[0] for part in job.output.path.split("/") if "=" in part}
     kept = [name for name in dict.fromkeys(wanted) if not (name in hive and name in in_path)]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from batchjobs.columns import filtered
 from batchjobs.engines.base import Request
@@ -18,6 +19,7 @@ from batchjobs.results import of_error
 from batchjobs.window import Fed, OpenShard, Window
 from schemas.job import Order
 from schemas.plan import Shard
+from schemas.records import ErrorCode
 
 _OPEN_WINDOWS = 2  # one is fed, one is ready: nothing starves, and memory is bounded
 _RENDER_ROWS = 512  # rows rendered and tokenised at once: enough for the tokenizer's threads, small enough to stop
@@ -112,14 +114,19 @@ class Preparer(threading.Thread):
         return shard, requests
 
     def _render(self, shard: OpenShard, batch: pa.RecordBatch, first_row: int) -> Iterator[Request]:
+        unknown: set[int] = set()  # rows on which the predicate itself fails, such as text that is not UTF-8
         rows: list[int] = list(range(first_row, first_row + batch.num_rows))
         if self._mask is not None:
-            mask = self._mask(batch)
-            rows = [row for row, wanted in zip(rows, mask.to_pylist(), strict=True) if wanted]
+            wanted = self._mask(batch)
+            unknown = {row for row, value in zip(rows, wanted.to_pylist(), strict=True) if value is None}
+            mask = pc.fill_null(wanted, True)
+            rows = [row for row, value in zip(rows, mask.to_pylist(), strict=True) if value]
             shard.filtered += batch.num_rows - len(rows)
             batch = filtered(batch, mask)
         shard.kept.append(batch.select(self._kept))
         for made in self._renderer.requests(batch, rows):
+            if made.row in unknown:
+                made = RowError(made.row, ErrorCode.BAD_VALUE, "input.filter cannot be evaluated on this row")
             if isinstance(made, RowError):
                 shard.put(of_error(made, self._attempt))
                 shard.rejected += 1

@@ -112,8 +112,8 @@ def _engine(s: Summary) -> list[tuple[str, str]]:
         ("preemptions", e.preemptions),
     )
     pairs += [(name, f"{value:,}") for name, value in counts if value is not None]
-    shares = (("peak KV use", e.kv_cache_usage_peak), ("prefix-cache hits", e.prefix_cache_hit_rate))
-    pairs += [(name, f"{value:.1%} of tokens") for name, value in shares if value is not None]
+    shares = (("peak KV use", e.kv_cache_usage_peak), ("prefix-cache hit rate", e.prefix_cache_hit_rate))
+    pairs += [(name, f"{value:.1%}") for name, value in shares if value is not None]
     return [
         *pairs,
         ("held", f"{duration(s.engine_seconds.held)} in this run, {len(s.attempts)} attempts over all runs"),

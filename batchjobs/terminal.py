@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from types import TracebackType
 from typing import Any
@@ -10,6 +11,7 @@ from tqdm import tqdm
 
 from batchjobs.progress import Progress
 
+_WARNING = re.compile(r"\bWARNING\b")
 _QUIET_S = 30.0  # without a terminal (cron, CI), one line this often
 
 
@@ -49,8 +51,9 @@ class Terminal:
             self._bar.refresh()
 
     def log(self, line: str) -> None:
-        """Print a line without tearing the bar."""
-        tqdm.write(line, file=sys.stderr)
+        """Print a line without tearing the bar. vLLM warns of routine things at every start: those stay in the log."""
+        if not _WARNING.search(line):
+            tqdm.write(line, file=sys.stderr)
 
 
 def _description(now: Progress) -> str:

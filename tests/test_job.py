@@ -149,6 +149,13 @@ def test_rows_that_the_filter_removes_have_no_output_row_but_are_counted(make_jo
     assert (summary.rows.total, summary.rows.filtered, summary.rows.planned) == (8, 2, 10)
 
 
+def test_a_row_on_which_the_filter_itself_fails_is_that_rows_error(make_job: MakeJob) -> None:
+    table = pa.table({"text": ["a", "b", "c"], "n": ["1", "x", "-3"]})
+    job = make_job(table, input={"filter": "CAST(n AS INT) > 0"}, run={"max_error_rate": 1})
+    summary = run_here(job)
+    assert (summary.rows.ok, summary.rows.filtered, summary.errors) == (1, 1, {"bad_value": 1})
+
+
 def test_a_filter_that_removes_everything_gives_empty_parts(make_job: MakeJob) -> None:
     job = make_job(input={"filter": "id = 'none'"})
     summary = run_here(job)

@@ -82,7 +82,7 @@ def test_two_gigabytes_of_text_do_not_overflow(make_job: MakeJob) -> None:
     summary = run_here(job)
     assert (summary.state, summary.rows.ok) == ("completed", rows)
     lengths = 0
-    for part in sorted((p for p in pq.ParquetDataset(job.output.path).files)):
+    for part in sorted(p for p in pq.ParquetDataset(job.output.path).files):
         for batch in pq.ParquetFile(part).iter_batches(batch_size=1, columns=["blob"]):
             lengths += len(batch.column(0)[0].as_py())
     assert lengths == rows * len(big) > 2**31

@@ -179,7 +179,10 @@ def sampling_column(**values: Any) -> pa.Table:
     [
         ({"temperature": 0.5}, {"max_tokens": 10, "top_p": 0.9, "temperature": 0.5}),
         ({"max_tokens": 3, "top_p": None}, {"max_tokens": 3, "top_p": 0.9}),
-        ({"structured_outputs": {"json": None, "regex": "a+"}}, {"max_tokens": 10, "top_p": 0.9, "structured_outputs": {"regex": "a+"}}),
+        (
+            {"structured_outputs": {"json": None, "regex": "a+"}},
+            {"max_tokens": 10, "top_p": 0.9, "structured_outputs": {"regex": "a+"}},
+        ),
     ],
 )  # fmt: skip
 def test_a_rows_own_values_go_over_the_specs(own: dict[str, Any], expected: dict[str, Any]) -> None:

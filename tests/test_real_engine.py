@@ -120,7 +120,7 @@ def bad_rows() -> list[dict[str, Any]]:
                 }
             },
             "expected": "invalid_output",
-        },  # fmt: skip
+        },
         {**good, "params": {"structured_outputs": {"regex": "(yes|no)"}}, "expected": None},
         {**good, "params": {"max_tokens": 1}, "expected": None},
         {**good, "expected": None},

@@ -65,7 +65,7 @@ def damage(part: Path) -> None:
         (lambda part: rewrite(part, lambda t: t.drop_columns(["error"])), "its schema is not the plan's"),
         (lambda part: rewrite(part, lambda t: t, keep_commit=False), "has no readable commit record"),
         (lambda part: shutil.copy(part.with_name("part-000000.parquet"), part), "it is the part of shard 0"),
-        (lambda part: shutil.copy(part, part.with_name("part-000007.parquet")), "part-000007.parquet is no shard of the plan"),
+        (lambda part: shutil.copy(part, part.with_name("part-000007.parquet")), "part-000007.parquet is no shard"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(finished: JobSpec, harm: Callable[[Path], object], message: str) -> None:
