@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from batchjobs.output import ATTEMPTS
 from batchjobs.store import Store
 from schemas.summary import Attempt
-
-_FOLDER = "_batchjobs/attempts"
 
 
 def read_attempts(store: Store) -> list[Attempt]:
     """Every attempt of every run so far, oldest first."""
-    names = [name for name in store.names(_FOLDER) if name.endswith(".json")]
-    return [Attempt.model_validate_json(store.read(f"{_FOLDER}/{name}") or b"") for name in names]
+    names = [name for name in store.names(ATTEMPTS) if name.endswith(".json")]
+    return [Attempt.model_validate_json(store.read(f"{ATTEMPTS}/{name}") or b"") for name in names]
 
 
 def write_attempt(store: Store, attempt: Attempt) -> None:
     """Write or renew a record."""
-    store.publish(f"{_FOLDER}/{attempt.attempt:04d}.json", attempt.model_dump_json(indent=1).encode(), replace=True)
+    store.publish(f"{ATTEMPTS}/{attempt.attempt:04d}.json", attempt.model_dump_json(indent=1).encode(), replace=True)
 
 
 def close_lost(store: Store, attempts: list[Attempt]) -> list[Attempt]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from batchjobs.errors import OutputError
+from batchjobs.output import LOCK
 from batchjobs.store import LocalStore, Store
 
 _PATIENCE = 5.0  # seconds: how long a killed run's replica may take to notice and die
@@ -33,7 +34,7 @@ def acquire(store: Store) -> OutputLock:
     """Take the lock; raises OutputError that says who holds it. An object store has none: its parts are create-only."""
     if not isinstance(store, LocalStore):
         return OutputLock(None)
-    file = store.root / "_batchjobs" / "lock"
+    file = store.root / LOCK
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     deadline = time.monotonic() + _PATIENCE

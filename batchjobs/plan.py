@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +26,9 @@ from schemas.job import JobSpec
 from schemas.plan import InputFile, Plan, Shard, encode_schema
 from schemas.records import RESULT_COLUMNS, result_schema
 
-_SAMPLE_ROWS = 256
+logger = logging.getLogger("batchjobs")
+
+_SAMPLE_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,12 @@ def make_plan(job: JobSpec, resolved: JobSpec, dataset: Dataset) -> Plan:
 def versions() -> dict[str, str]:
     """Versions that matter to a result, of this process."""
     return {"batchjobs": __version__, **{name: version(name) for name in ("pyarrow", "polars", "transformers")}}
+
+
+def warn_of_versions(what: str, earlier: set[str], now: str) -> None:
+    """Another version goes on: its answers may differ in small ways, and each attempt's record says who gave them."""
+    if earlier and earlier != {now}:
+        logger.warning("This output was begun with %s %s and goes on with %s.", what, ", ".join(sorted(earlier)), now)
 
 
 def check_columns(job: JobSpec, dataset: Dataset, as_of: datetime) -> None:

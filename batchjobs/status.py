@@ -8,7 +8,7 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from batchjobs.errors import OutputError
+from batchjobs.output import LOCK, PLAN, PROGRESS, SUMMARY, not_ours
 from batchjobs.store import LocalStore, Store, open_store
 
 _PART = re.compile(r"part-\d{6,}\.parquet")
@@ -17,11 +17,11 @@ _PART = re.compile(r"part-\d{6,}\.parquet")
 def read_status(output: str) -> dict[str, Any]:
     """State, shards, rows and the latest progress or summary; raises OutputError if it is no output of ours."""
     store = open_store(output)
-    plan = _read(store, "plan.json")
+    plan = _read(store, PLAN)
     if plan is None:
-        raise OutputError(f"{output} is not an output of batchjobs: it has no _batchjobs/plan.json.")
+        raise not_ours(store)
     parts = sum(1 for name in store.names() if _PART.fullmatch(name))
-    summary, progress = _read(store, "summary.json"), _read(store, "progress.json")
+    summary, progress = _read(store, SUMMARY), _read(store, PROGRESS)
     return {
         "state": _state(store, summary, progress),
         "output": output,
@@ -33,7 +33,7 @@ def read_status(output: str) -> dict[str, Any]:
 
 
 def _read(store: Store, name: str) -> Any:
-    data = store.read(f"_batchjobs/{name}")
+    data = store.read(name)
     return None if data is None else json.loads(data)
 
 
@@ -46,7 +46,7 @@ def _state(store: Store, summary: Any, progress: Any) -> str:
 
 
 def _is_locked(store: LocalStore) -> bool:
-    with suppress(FileNotFoundError), (store.root / "_batchjobs" / "lock").open("rb") as stream:
+    with suppress(FileNotFoundError), (store.root / LOCK).open("rb") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel
 
 from batchjobs.checkpoint import Commit, committed_shards, part_name, read_commit, read_part
-from batchjobs.errors import OutputError
-from batchjobs.job import read_plan
+from batchjobs.output import not_ours, read_plan
 from batchjobs.store import Store, open_store
 from schemas.plan import Plan
 from schemas.records import Status
@@ -48,7 +47,7 @@ def verify_output(output: str) -> Proof:
     store = open_store(output)
     plan = read_plan(store)
     if plan is None:
-        raise OutputError(f"{output} is not an output of batchjobs: it has no _batchjobs/plan.json.")
+        raise not_ours(store)
     checker = _Checker(store, plan)
     found = list(islice(checker.discrepancies(), _MOST))
     return Proof(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from prefect import flow
@@ -13,13 +12,11 @@ from batchjobs.job import run_job
 from batchjobs.progress import Reporter
 from flows.api import api_configured, some_api
 from flows.logs import quiet_console
-from flows.steps import Caller, called_by, carry_out, exit_code_of
+from flows.steps import Caller, Work, called_by, carry_out, exit_code_of
 from schemas.job import JobSpec
 from schemas.summary import Summary
 
 __all__ = ["batch_inference", "exit_code_of", "run_in_process"]
-
-logger = logging.getLogger("batchjobs")
 
 # A person waits for their prompt: an API that went away during the job may hold its end up for a minute, not for ten.
 _IMPATIENT = {PREFECT_CLIENT_MAX_RETRIES: 2, PREFECT_API_REQUEST_TIMEOUT: 10}
@@ -48,22 +45,18 @@ def run_in_process(job: JobSpec, frozen_input: bool, reporter: Reporter) -> Summ
             batch_inference(job, frozen_input, return_state=True)
     except Exception as error:
         trouble = error
-    return _outcome(caller, trouble) or _run_without(job, frozen_input, reporter, trouble)
-
-
-def _outcome(caller: Caller, trouble: Exception | None) -> Summary | None:
-    """What the job came to; None if it was not begun."""
     if caller.work is None:
-        return None
-    if caller.work.error is not None:
-        raise caller.work.error
-    if caller.work.summary is None:
-        raise trouble or RuntimeError("The flow ended without a summary.")
+        reporter.log(f"WARNING Prefect cannot begin the flow run, so the job runs without it. {trouble}")
+        return run_job(job, reporter, frozen_input)
+    return _outcome(caller.work, reporter, trouble)
+
+
+def _outcome(work: Work, reporter: Reporter, trouble: Exception | None) -> Summary:
+    """What the job came to, whatever Prefect made of it."""
+    if work.error is not None:
+        raise work.error
+    if work.summary is None:
+        raise trouble or RuntimeError("The flow run ended without a summary.")
     if trouble is not None:
-        logger.warning("Prefect was not told how the job ended: %s", trouble)
-    return caller.work.summary
-
-
-def _run_without(job: JobSpec, frozen_input: bool, reporter: Reporter, trouble: Exception | None) -> Summary:
-    logger.warning("Prefect cannot begin the flow run, so the job runs without it: %s", trouble)
-    return run_job(job, reporter, frozen_input)
+        reporter.log(f"WARNING Prefect was not told how the job ended. {trouble}")
+    return work.summary

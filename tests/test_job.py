@@ -285,3 +285,12 @@ def test_no_process_and_no_temporary_file_is_left(make_job: MakeJob) -> None:
     job = make_job()
     run_here(job)
     assert list((Path(job.output.path) / "_batchjobs/tmp").iterdir()) == []
+
+
+def test_another_version_goes_on_with_a_warning(make_job: MakeJob, caplog: pytest.LogCaptureFixture) -> None:
+    job = make_job(engine={"echo": {"raise_rows": [5]}})
+    run_here(job)
+    plan = Path(job.output.path) / "_batchjobs/plan.json"
+    plan.write_text(plan.read_text().replace('"batchjobs":"', '"batchjobs":"9.'))
+    assert run_here(make_job()).state == "completed"
+    assert "begun with batchjobs 9." in caplog.text

@@ -1,0 +1,34 @@
+"""What lies where in an output folder. Imports little, because `status` is to be quick."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from batchjobs.errors import OutputError
+from batchjobs.store import Store
+
+if TYPE_CHECKING:
+    from schemas.plan import Plan
+
+SUCCESS = "_SUCCESS"  # only in state `completed`
+OURS = "_batchjobs"
+SPEC = f"{OURS}/spec.yaml"
+PLAN = f"{OURS}/plan.json"
+SUMMARY = f"{OURS}/summary.json"
+PROGRESS = f"{OURS}/progress.json"  # disposable
+LOCK = f"{OURS}/lock"
+ATTEMPTS = f"{OURS}/attempts"
+LOGS = f"{OURS}/logs"
+
+
+def read_plan(store: Store) -> Plan | None:
+    """The plan frozen in an output folder, or None."""
+    from schemas.plan import Plan
+
+    data = store.read(PLAN)
+    return None if data is None else Plan.model_validate_json(data)
+
+
+def not_ours(store: Store) -> OutputError:
+    """The error for a folder without a plan."""
+    return OutputError(f"{store.url} is not an output of batchjobs: it has no {PLAN}.")

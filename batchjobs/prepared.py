@@ -1,0 +1,110 @@
+"""A job that may run: checked, planned or compared with its earlier plan, its output locked."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from batchjobs.accounting import verdict
+from batchjobs.attempts import close_lost, read_attempts
+from batchjobs.checkpoint import Commit, clean_temporary, committed_shards, read_commits
+from batchjobs.errors import OutputError
+from batchjobs.figures import RunFigures
+from batchjobs.lock import OutputLock, acquire
+from batchjobs.output import OURS, PLAN, SPEC, SUMMARY, read_plan
+from batchjobs.plan import check_overlap, compare, make_plan, read_dataset, versions, warn_of_versions
+from batchjobs.preflight import check_engine
+from batchjobs.sampling import row_field_names
+from batchjobs.spec import dump_job, resolve_references
+from batchjobs.store import Store, open_store
+from batchjobs.tokens import load_tokenizer
+from schemas.job import JobSpec
+from schemas.plan import Plan
+from schemas.summary import Attempt, Summary
+
+
+@dataclass
+class PreparedJob:
+    """A job that may run: planned, compared with what is there, and its output locked."""
+
+    job: JobSpec  # as given, references kept
+    resolved: JobSpec
+    store: Store
+    plan: Plan
+    paths: list[str]  # where each planned input file is now
+    lock: OutputLock
+    began: float  # monotonic
+    plan_s: float = 0.0
+    earlier: list[Commit] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    stored: Summary | None = None  # set when there is nothing to do
+
+    @property
+    def left(self) -> list[int]:
+        """Shards without a part."""
+        done = {commit.shard for commit in self.earlier}
+        return [index for index in range(len(self.plan.shards)) if index not in done]
+
+
+def prepare(job: JobSpec, frozen_input: bool = False) -> PreparedJob:
+    """Check everything, plan or find the earlier plan, take the lock. Raises Refused before anything is written."""
+    began = time.monotonic()
+    resolved = resolve_references(job)
+    store = open_store(resolved.output.path, resolved.output.storage_options)
+    dataset = read_dataset(resolved)
+    check_overlap(resolved, dataset)
+    plan = make_plan(job, resolved, dataset)
+    frozen = read_plan(store)
+    if frozen is None:
+        _refuse_foreign(store)
+        check_engine(resolved, row_field_names(job.sampling, dataset.schema))
+        load_tokenizer(resolved, plan.as_of)
+        paths = [file.path for file in plan.files]
+    else:
+        paths = compare(frozen, plan, store.url, frozen_input)
+        plan = frozen
+    prepared = PreparedJob(job, resolved, store, plan, paths, OutputLock(None), began)
+    prepared.stored = nothing_to_do(store, plan, job)
+    if prepared.stored is None:
+        _begin(prepared)
+    prepared.plan_s = time.monotonic() - began
+    return prepared
+
+
+def _refuse_foreign(store: Store) -> None:
+    foreign = [name for name in store.names() if name != OURS]
+    if foreign:
+        raise OutputError(
+            f"output.path: {store.url} is not empty and not an output of batchjobs (it has {foreign[0]}). "
+            "Nothing was changed; use an empty or new folder."
+        )
+
+
+def nothing_to_do(store: Store, plan: Plan, job: JobSpec) -> Summary | None:
+    """The stored summary, if every shard is committed and the verdict of today's spec is the one it has."""
+    data = store.read(SUMMARY)
+    if data is None or len(committed_shards(store)) < len(plan.shards):
+        return None
+    stored = Summary.model_validate_json(data)
+    state, _ = verdict(job, plan, stored.rows, stored.shards.committed, RunFigures())
+    return stored if state == stored.state else None
+
+
+def _begin(prepared: PreparedJob) -> None:
+    """Everything that writes: only with the lock in hand."""
+    store = prepared.store
+    prepared.lock = acquire(store)
+    try:
+        clean_temporary(store)
+        frozen = read_plan(store)
+        if frozen is None:
+            store.publish(SPEC, dump_job(prepared.job).encode(), replace=True)
+            store.publish(PLAN, prepared.plan.model_dump_json().encode())
+        elif frozen.fingerprint != prepared.plan.fingerprint:
+            raise OutputError(f"The output {store.url} was begun by another job just now. Nothing was changed.")
+        warn_of_versions("batchjobs", {prepared.plan.versions["batchjobs"]}, versions()["batchjobs"])
+        prepared.earlier = read_commits(store, committed_shards(store))
+        prepared.attempts = close_lost(store, read_attempts(store))
+    except BaseException:
+        prepared.lock.release()
+        raise
