@@ -1,6 +1,6 @@
-"""The ceiling to compare with: one `LLM.generate` over all prompts of a job, in a process of its own. Prints JSON.
+"""The ceiling to compare with: one `LLM.generate` over all prompts of a job, in a process of its own.
 
-Usage: python -m bench.generate_once job.yaml
+Usage: python -m bench.generate_once job.yaml result.json
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from vllm import LLM, SamplingParams
@@ -44,7 +45,8 @@ def main() -> None:
     outputs = llm.generate([{"prompt_token_ids": r.token_ids} for r in requests], params, use_tqdm=False)
     seconds = time.monotonic() - began
     tokens = sum(len(output.outputs[0].token_ids) for output in outputs)
-    print(json.dumps({"rows": len(outputs), "output_tokens": tokens, "seconds": seconds}))
+    result = {"rows": len(outputs), "output_tokens": tokens, "seconds": seconds}
+    Path(sys.argv[2]).write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

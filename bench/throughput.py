@@ -47,7 +47,9 @@ def run_ours(job: Path) -> float:
 
 def run_theirs(job: Path) -> float:
     """One LLM.generate over everything, in a process of its own."""
-    result = json.loads(measured(sys.executable, "-m", "bench.generate_once", str(job)).stdout.splitlines()[-1])
+    file = job.parent / "generated.json"
+    measured(sys.executable, "-m", "bench.generate_once", str(job), str(file))
+    result = json.loads(file.read_text())
     return float(result["output_tokens"] / result["seconds"])
 
 
