@@ -85,8 +85,8 @@ def count_rows(plan: Plan, earlier: list[Commit], now: list[Commit]) -> Rows:
         filtered=sum(c.filtered for c in both),
         ok=ok,
         error=total - ok,
-        generated=sum(c.rows for c in now) - rejected,
-        reused=sum(c.rows for c in earlier),
+        generated=sum(c.rows - c.reused for c in now) - rejected,
+        reused=sum(c.rows for c in earlier) + sum(c.reused for c in now),
         rejected=rejected,
     )
 

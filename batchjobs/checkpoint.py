@@ -33,6 +33,7 @@ class Commit(BaseModel):
     errors: dict[str, int] = {}
     warnings: dict[str, int] = {}
     rejected: int = 0  # rows that never reached the engine
+    reused: int = 0  # rows whose result was in the journal of an earlier attempt
     tokens: dict[str, int] = {}  # prompt, output, cached
     seconds: float = 0  # from first row fed to last row landed
 

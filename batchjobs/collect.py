@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 import uuid
 from collections.abc import Callable
-from itertools import islice
 
 import pyarrow as pa
 
 from batchjobs.checkpoint import Commit, publish_part
 from batchjobs.engines.base import Completion, Request
 from batchjobs.errors import EngineFailed
+from batchjobs.journal import Journal
 from batchjobs.latency import LatencyHistogram
+from batchjobs.part import commit_of, part_batches
 from batchjobs.prompts import RowError
-from batchjobs.results import Result, Tally, of_completion, of_error, result_batch
+from batchjobs.results import Result, Tally, of_completion, of_error
 from batchjobs.store import Store
 from batchjobs.window import OpenShard
-from schemas.records import ErrorCode
+from schemas.records import GOOD_FINISH_REASONS, ErrorCode
 
 Ended = tuple[Completion | RowError, Request, OpenShard]
 
 _ENGINE_SIDE = frozenset({ErrorCode.ENGINE_ABORT, ErrorCode.ENGINE_ERROR, ErrorCode.ENGINE_REJECTED})
+_IDLE_S = 1.0
 _HOPELESS = 100  # engine-side errors in a row, without one success: the engine is broken, not the rows
 
 
@@ -38,16 +39,19 @@ class Collector(threading.Thread):
         fingerprint: str,
         attempt: int,
         max_model_len: int,
+        journal: Journal,
         committed: Callable[[Commit], None],
     ) -> None:
         super().__init__(name="collect", daemon=True)
-        self.tally = Tally()  # rows with a result, committed or not
+        self.tally = Tally()  # rows of this attempt with a result, committed or not
+        self.reused = 0  # rows whose result was in the journal
         self.latencies = {name: LatencyHistogram() for name in ("queue_s", "ttft_s", "tpot_s")}
         self.failure: BaseException | None = None
         self._inbox: queue.SimpleQueue[OpenShard | list[Ended] | None] = queue.SimpleQueue()
         self._store, self._schema, self._prefix, self._fingerprint = store, schema, prefix, fingerprint
         self._attempt, self._max_model_len, self._committed = attempt, max_model_len, committed
         self._nonce = uuid.uuid4().hex
+        self._journal = journal
         self._errors_in_a_row = 0
 
     def opened(self, shard: OpenShard) -> None:
@@ -66,19 +70,28 @@ class Collector(threading.Thread):
     def run(self) -> None:
         """Collect until `finish`; a failure is kept for the engine's thread."""
         try:
-            while (item := self._inbox.get()) is not None:
+            while (item := self._next()) is not None:
                 if isinstance(item, OpenShard):
                     self._open(item)
                 else:
                     for done, request, shard in item:
                         self._end(done, request, shard)
+                self._journal.flush_if_due()
+            self._journal.flush()
         except BaseException as failure:
             self.failure = failure
 
+    def _next(self) -> OpenShard | list[Ended] | None:
+        try:
+            return self._inbox.get(timeout=_IDLE_S)
+        except queue.Empty:
+            return []  # nothing ended, but the journal may be due
+
     def _open(self, shard: OpenShard) -> None:
         for result in shard.results:
-            if result is not None:
+            if result is not None and result.finish_reason is None:
                 self.tally.add(result, reached_engine=False)
+        self.reused += shard.reused
         self._publish_if_complete(shard)
 
     def _end(self, done: Completion | RowError, request: Request, shard: OpenShard) -> None:
@@ -89,11 +102,12 @@ class Collector(threading.Thread):
                 histogram.add(getattr(done, name))
         else:
             result = of_error(done, self._attempt)
-            shard.rejected += 1
         shard.put(result)
         shard.missing -= 1
         self.tally.add(result, reached)
         self._notice_a_broken_engine(result)
+        if shard.missing and result.finish_reason in GOOD_FINISH_REASONS:
+            self._journal.add(shard.index, result)
         self._publish_if_complete(shard)
 
     def _notice_a_broken_engine(self, result: Result) -> None:
@@ -106,36 +120,9 @@ class Collector(threading.Thread):
     def _publish_if_complete(self, shard: OpenShard) -> None:
         if shard.missing:
             return
-        commit = self._commit(shard)
-        self._committed(publish_part(self._store, self._batches(shard), self._schema, commit))
+        batches = part_batches(shard, self._schema, self._prefix)
+        commit = commit_of(shard, self._fingerprint, self._attempt, self._nonce)
+        self._committed(publish_part(self._store, batches, self._schema, commit))
+        self._journal.committed(shard.index)
         if shard.window is not None:
             shard.window.committed()
-
-    def _commit(self, shard: OpenShard) -> Commit:
-        tally = Tally()
-        for result in shard.results:
-            if result is not None:
-                tally.add(result, reached_engine=result.finish_reason is not None)
-        return Commit(
-            fingerprint=self._fingerprint,
-            shard=shard.index,
-            attempt=self._attempt,
-            nonce=self._nonce,
-            rows=tally.rows,
-            filtered=shard.filtered,
-            ok=tally.ok,
-            errors=tally.errors,
-            warnings=tally.warnings,
-            rejected=shard.rejected,
-            seconds=round(time.monotonic() - shard.opened, 3),
-            tokens={"prompt": tally.prompt_tokens, "output": tally.output_tokens, "cached": tally.cached_tokens},
-        )
-
-    def _batches(self, shard: OpenShard) -> list[pa.RecordBatch]:
-        """Kept and result columns side by side, batch by batch, in the dataset's order."""
-        results = (result for result in shard.results if result is not None)
-        return [self._side_by_side(kept, list(islice(results, kept.num_rows))) for kept in shard.kept if kept.num_rows]
-
-    def _side_by_side(self, kept: pa.RecordBatch, results: list[Result]) -> pa.RecordBatch:
-        made = result_batch(results, self._prefix)
-        return pa.RecordBatch.from_arrays([*kept.columns, *made.columns], schema=self._schema)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from batchjobs.engines.base import Request
 from batchjobs.order import ordered
 from batchjobs.prompts import Renderer, RowError
 from batchjobs.reader import ShardReader
-from batchjobs.results import of_error
+from batchjobs.results import Result, of_error
 from batchjobs.window import Fed, OpenShard, Window
 from schemas.job import Order
 from schemas.plan import Shard
@@ -44,6 +44,7 @@ class Preparer(threading.Thread):
         order: Order,
         max_num_seqs: int,
         attempt: int,
+        journaled: Mapping[int, Result],
     ) -> None:
         super().__init__(name="prepare", daemon=True)
         self.windows: queue.Queue[Fed | None] = queue.Queue()
@@ -53,6 +54,7 @@ class Preparer(threading.Thread):
         self._next_shard, self._opened, self._shards = next_shard, opened, shards
         self._reader, self._renderer, self._mask, self._kept = reader, renderer, mask, kept
         self._order, self._least_rows, self._attempt = order, 4 * max_num_seqs, attempt
+        self._journaled = journaled
 
     def stop(self) -> None:
         """Prepare nothing more."""
@@ -129,7 +131,9 @@ class Preparer(threading.Thread):
                 made = RowError(made.row, ErrorCode.BAD_VALUE, "input.filter cannot be evaluated on this row")
             if isinstance(made, RowError):
                 shard.put(of_error(made, self._attempt))
-                shard.rejected += 1
+            elif (known := self._journaled.get(made.row)) is not None and known.request_hash == made.request_hash:
+                shard.put(known)
+                shard.reused += 1
             else:
                 yield made
 

@@ -60,7 +60,7 @@ def progress_of(run: RunFigures, plan: Plan, earlier: list[Commit], attempt: int
     """The moment that the latest figures describe."""
     rows, tokens = run.last.get("rows", {}), run.last.get("tokens", {})
     stats, laps = run.last.get("stats", {}), run.last.get("seconds", {})
-    reused = sum(commit.rows + commit.filtered for commit in earlier)
+    reused = sum(commit.rows + commit.filtered for commit in earlier) + rows.get("reused", 0)
     errors = sum(rows.get("errors", {}).values())
     done_now = rows.get("ok", 0) + errors + sum(commit.filtered for commit in run.commits)
     committed = len(earlier) + len(run.commits)

@@ -79,3 +79,18 @@ def _ctrl_c_held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def give_up_on_api() -> None:
+    """For a process that ends soon, and whose API is gone: what it sends from now on is dropped or tried once.
+
+    Prefect would try again for minutes, at the end of the run and once more in the exit handlers of its log and event workers.
+    """
+    from prefect.events.clients import NullEventsClient
+    from prefect.events.worker import EventsWorker
+    from prefect.settings import get_current_settings
+
+    settings = get_current_settings()
+    settings.client.max_retries = 0
+    settings.logging.to_api.enabled = False
+    EventsWorker.set_client_override(NullEventsClient)

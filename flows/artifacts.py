@@ -20,7 +20,7 @@ from batchjobs.report import duration, markdown
 from schemas.summary import Summary
 
 _FIRST_S, _EVERY_S = 1.0, 5.0  # seconds to the first look at the progress, and between looks
-_LAST_S = 10.0  # seconds that the last look may take: a job's end does not wait for an API that does not answer
+_LAST_S = 3.0  # seconds that the last look may take: a job's end does not wait for an API that does not answer
 logger = logging.getLogger("batchjobs")
 
 _LEVEL = re.compile(r"\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b")
@@ -52,6 +52,8 @@ class PrefectReporter:
     ) -> None:
         self._end.set()
         self._thread.join(0 if self.lost else _LAST_S)
+        if self._thread.is_alive():
+            self._lose("It took too long.")
 
     def progress(self, now: Progress) -> None:
         """See Reporter."""
@@ -77,11 +79,14 @@ class PrefectReporter:
         try:
             self._publish(now)
         except Exception as error:
-            if not self.lost:
-                self._also.log(f"WARNING The Prefect API does not answer; the job goes on without it. {_short(error)}")
-            self.lost = True
-            return
-        self._shown, self.lost = now, False
+            self._lose(_short(error))
+        else:
+            self._shown, self.lost = now, False
+
+    def _lose(self, why: str) -> None:
+        if not self.lost:
+            self._also.log(f"WARNING The Prefect API does not answer; the job goes on without it. {why}")
+        self.lost = True
 
     def _publish(self, now: Progress) -> None:
         share, text = 100 * share_of(now), describe(now)

@@ -11,7 +11,6 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.settings import get_current_settings
 from prefect.states import Completed, Failed
 
 from batchjobs import job as core
@@ -19,6 +18,7 @@ from batchjobs.errors import BatchjobsError, Refused
 from batchjobs.figures import RunFigures
 from batchjobs.job import PreparedJob
 from batchjobs.progress import Reporter, Silent
+from flows.api import give_up_on_api
 from flows.artifacts import PrefectReporter, publish_summary
 from flows.logs import batchjobs_log_in_run, show_url
 from schemas.job import JobSpec
@@ -27,16 +27,25 @@ from schemas.summary import EXIT_CODES, Summary
 _NAMES = {"refused": "Refused", "partial": "Partial"}  # states of ours that Prefect has no type for
 
 
+@dataclass
+class Caller:
+    """Whoever runs a flow in this process, and what the flow left for them: a Summary is no flow parameter."""
+
+    reporter: Reporter
+    has_ui: bool
+    work: Work | None = None
+
+
 class Work:
     """A job on its way through the three tasks. A plain class, because Prefect walks through dataclasses and models."""
 
-    def __init__(self, job: JobSpec, frozen_input: bool, reporter: Reporter) -> None:
-        self.job, self.frozen_input, self.reporter = job, frozen_input, reporter
+    def __init__(self, job: JobSpec, frozen_input: bool, caller: Caller | None) -> None:
+        self.job, self.frozen_input, self.caller = job, frozen_input, caller
         self.prepared: PreparedJob | None = None
         self.figures: RunFigures | None = None
         self.summary: Summary | None = None
         self.error: Exception | None = None
-        self.prefect_lost = False  # its API did not answer any more
+        self.alone = False  # the API is gone, and somebody waits for the end: a worker has time, a person has not
 
     def plan(self) -> State[None]:
         """Prepare the job; takes the lock."""
@@ -52,9 +61,11 @@ class Work:
         if self.prepared.stored is not None:
             self.figures = RunFigures()
             return Completed(message="Nothing to do.")
-        with PrefectReporter(self.reporter) as reporter:
+        with PrefectReporter(self.caller.reporter if self.caller else Silent()) as reporter:
             self.figures = figures = core.run(self.prepared, reporter)
-        self.prefect_lost = reporter.lost
+        if reporter.lost and self.caller is not None:
+            self.alone = True
+            give_up_on_api()
         if figures.failure is not None:
             return Failed(message=figures.failure)
         return Completed(message=f"{'Stopped: ' * figures.stopped}{len(figures.commits):,} shards committed.")
@@ -109,15 +120,6 @@ def summarise(work: Work) -> State[None]:
     return state
 
 
-@dataclass
-class Caller:
-    """Whoever runs a flow in this process, and what the flow left for them: a Summary is no flow parameter."""
-
-    reporter: Reporter
-    has_ui: bool
-    work: Work | None = None
-
-
 _caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
 
@@ -134,7 +136,7 @@ def called_by(caller: Caller) -> Iterator[None]:
 def carry_out(job: JobSpec, frozen_input: bool = False) -> State[Any]:
     """The job, inside a flow run. Returns the flow run's final state; raises only what nobody expected."""
     caller = _caller.get()
-    work = Work(job, frozen_input, caller.reporter if caller else Silent())
+    work = Work(job, frozen_input, caller)
     if caller is not None:
         caller.work = work
         if caller.has_ui:
@@ -146,8 +148,7 @@ def carry_out(job: JobSpec, frozen_input: bool = False) -> State[Any]:
                 step(work)
                 if work.error is not None:
                     return ended_by(work.error)
-                if work.prefect_lost and caller is not None:
-                    get_current_settings().client.max_retries = 0  # somebody waits for the end; a worker has time
+                if work.alone:
                     break
         finally:
             work.leave()

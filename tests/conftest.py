@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,10 +85,19 @@ def write_spec(job: JobSpec, file: Path) -> Path:
     return file
 
 
-def batchjobs(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The real command, as a child process."""
+def batchjobs(
+    *arguments: str | Path, timeout: float = 120, stop_after: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The real command, as a child process; with `stop_after`, it gets a SIGTERM after so many seconds."""
     command = [sys.executable, "-m", "batchjobs.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=options.pop("timeout", 120), **options)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if stop_after is not None:
+        threading.Timer(stop_after, process.terminate).start()
+    try:
+        out, err = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def summary_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:

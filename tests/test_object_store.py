@@ -54,7 +54,7 @@ def test_a_job_reads_and_writes_s3_fails_and_goes_on(s3: dict[str, Any]) -> None
     job = s3_job(s3, *tables)
     summary = run_here(job)
     assert (summary.state, summary.rows.total) == ("completed", 13)
-    assert summary.rows.reused == failed.rows.total > 0
+    assert summary.rows.reused >= failed.rows.total > 0
     fs = fsspec.filesystem("s3", **s3)
     outputs = [pq.read_table(fs.open(path)) for path in sorted(fs.glob("lake/out/part-*.parquet"))]
     assert pa.concat_tables(outputs)["output"].to_pylist() == [f"text {n}" for n in range(13)]

@@ -66,8 +66,8 @@ def test_after_kill_9_of_everything_the_same_command_goes_on(make_job: MakeJob, 
     fast = write_spec(make_job(text_table(60)), tmp_path / "job.yaml")
     summary = summary_of(batchjobs("run", "--no-prefect", "--json", fast))
     assert summary["state"] == "completed"
-    assert summary["rows"]["reused"] == 4 * len(done)
-    assert summary["rows"]["generated"] == 60 - 4 * len(done)
+    assert summary["rows"]["reused"] >= 4 * len(done)
+    assert summary["rows"]["generated"] == 60 - summary["rows"]["reused"]
     assert [attempt["cause"] for attempt in summary["attempts"]] == ["lost", "done"]
     assert summary["attempts"][0]["held_s"] > 0
     assert stamps == {n: os.stat(f"{job.output.path}/part-{n:06d}.parquet").st_mtime_ns for n in done}
