@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from batchjobs.checkpoint import Commit
 from batchjobs.figures import RunFigures
-from batchjobs.latency import LatencyHistogram
 from schemas.job import JobSpec
 from schemas.plan import Plan
 from schemas.summary import (
@@ -114,21 +113,20 @@ def count_tokens(commits: list[Commit], run: RunFigures) -> Tokens:
         prompt=counts.get("prompt", 0),
         output=counts.get("output", 0),
         cached=counts.get("cached", 0),
-        recomputed=run.last.get("stats", {}).get("recomputed_tokens"),
+        recomputed=run.stats()["recomputed_tokens"],
     )
 
 
 def count_seconds(run: RunFigures, wall_s: float, plan_s: float) -> Seconds:
     """Wall clock of this run by phase."""
-    laps = run.last.get("seconds", {})
-    start = run.ready_s if run.ready_s is not None else run.held_s
+    laps = run.seconds()
     generating = laps.get("generating", 0.0)
     return Seconds(
         wall=wall_s,
         plan=plan_s,
-        engine_start=start,
+        engine_start=run.start_s,
         generating=generating,
-        finish=max(0.0, wall_s - plan_s - start - generating),
+        finish=max(0.0, wall_s - plan_s - run.start_s - generating),
         starved=laps.get("starved", 0.0),
         tail=laps.get("tail", 0.0),
     )
@@ -136,23 +134,25 @@ def count_seconds(run: RunFigures, wall_s: float, plan_s: float) -> Seconds:
 
 def count_engine_seconds(run: RunFigures) -> EngineSeconds:
     """Each second held has one label; what no lap names is the engine's end, or lost with the process."""
-    laps = run.last.get("seconds", {})
-    startup = run.ready_s if run.ready_s is not None else run.held_s
-    labels = {name: laps.get(name, 0.0) for name in _LABELS}
-    rest = max(0.0, run.held_s - startup - sum(labels.values()))
-    if run.failure is None:
-        labels["draining"] += rest
-    else:
-        labels["lost"] = rest
-    return EngineSeconds(held=run.held_s, startup=startup, **labels)
+    total = EngineSeconds()
+    for attempt in run.attempts:
+        laps = attempt.last.get("seconds", {})
+        startup = attempt.ready_s if attempt.ready_s is not None else attempt.held_s
+        labels = {name: laps.get(name, 0.0) for name in _LABELS}
+        rest = max(0.0, attempt.held_s - startup - sum(labels.values()))
+        end = "draining" if attempt.failure is None else "lost"
+        labels[end] = labels.get(end, 0.0) + rest
+        for name, seconds in {"held": attempt.held_s, "startup": startup, **labels}.items():
+            setattr(total, name, getattr(total, name) + seconds)
+    return total
 
 
 def rate(run: RunFigures, seconds: float) -> Rate:
     """What this run generated, per second."""
-    rows, tokens = run.last.get("rows"), run.last.get("tokens")
-    if not seconds or not rows or not tokens:
+    rows, tokens = run.rows(), run.tokens()
+    if not seconds or not tokens:
         return Rate()
-    generated = rows["ok"] + sum(rows["errors"].values()) - rows["rejected"]
+    generated = rows["ok"] + rows["error"] - rows["rejected"]
     return Rate(
         requests_per_s=generated / seconds,
         output_tokens_per_s=tokens["output"] / seconds,
@@ -162,21 +162,20 @@ def rate(run: RunFigures, seconds: float) -> Rate:
 
 def latency(run: RunFigures) -> Latency:
     """Percentiles over the requests of this run."""
-    bins = run.last.get("latency", {})
-    return Latency(**{name: LatencyHistogram(counts).percentiles() for name, counts in bins.items()})
+    return Latency(**{name: histogram.percentiles() for name, histogram in run.latency().items()})
 
 
 def engine_figures(kind: str, run: RunFigures) -> EngineFigures:
     """The engine of this run, as far as it told."""
-    stats, known = run.last.get("stats", {}), run.engine
-    queries, hits = stats.get("prefix_cache_queries"), stats.get("prefix_cache_hits")
+    stats, known = run.stats(), run.engine
+    queries, hits = stats["prefix_cache_queries"], stats["prefix_cache_hits"]
     told = ("version", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "kv_cache_tokens")
     return EngineFigures(
         kind=kind,
         **{name: known.get(name) for name in told},
-        kv_cache_usage_peak=stats.get("kv_cache_usage_peak"),
+        kv_cache_usage_peak=stats["kv_cache_usage_peak"],
         prefix_cache_hit_rate=hits / queries if queries and hits is not None else None,
-        preemptions=stats.get("preemptions"),
+        preemptions=stats["preemptions"],
     )
 
 

@@ -44,7 +44,7 @@ class Collector(threading.Thread):
     ) -> None:
         super().__init__(name="collect", daemon=True)
         self.tally = Tally()  # rows of this attempt with a result, committed or not
-        self.reused = 0  # rows whose result was in the journal
+        self.open_rows = 0  # rows with a result in shards that are still open
         self.latencies = {name: LatencyHistogram() for name in ("queue_s", "ttft_s", "tpot_s")}
         self.failure: BaseException | None = None
         self._inbox: queue.SimpleQueue[OpenShard | list[Ended] | None] = queue.SimpleQueue()
@@ -91,7 +91,7 @@ class Collector(threading.Thread):
         for result in shard.results:
             if result is not None and result.finish_reason is None:
                 self.tally.add(result, reached_engine=False)
-        self.reused += shard.reused
+        self.open_rows += sum(result is not None for result in shard.results) + shard.filtered
         self._publish_if_complete(shard)
 
     def _end(self, done: Completion | RowError, request: Request, shard: OpenShard) -> None:
@@ -104,6 +104,7 @@ class Collector(threading.Thread):
             result = of_error(done, self._attempt)
         shard.put(result)
         shard.missing -= 1
+        self.open_rows += 1
         self.tally.add(result, reached)
         self._notice_a_broken_engine(result)
         if shard.missing and result.finish_reason in GOOD_FINISH_REASONS:
@@ -124,5 +125,6 @@ class Collector(threading.Thread):
         commit = commit_of(shard, self._fingerprint, self._attempt, self._nonce)
         self._committed(publish_part(self._store, batches, self._schema, commit))
         self._journal.committed(shard.index)
+        self.open_rows -= shard.shard.rows
         if shard.window is not None:
             shard.window.committed()

@@ -1,4 +1,4 @@
-"""The life of a job's replica: start it, hand out shards, watch it, stop it. Never touches row data."""
+"""One life of a replica, from the outside: start it, hand out shards, watch it, stop it. Never touches row data."""
 
 from __future__ import annotations
 
@@ -11,110 +11,143 @@ from contextlib import contextmanager
 from typing import Any
 
 from batchjobs.checkpoint import Commit
-from batchjobs.figures import RunFigures
+from batchjobs.deadlines import Deadlines
+from batchjobs.figures import AttemptFigures
 from batchjobs.process import ReplicaProcess
-from batchjobs.progress import Progress, Reporter
 
 _TICK_S = 0.5
+_LEAVE_S = 30.0  # to publish and to free the engine, after the drain time
 
 
 class Dispatcher:
-    """Runs the shards that are left through one replica."""
+    """Runs shards through one replica until it leaves or dies."""
 
     def __init__(
         self,
-        start: Callable[[], ReplicaProcess],
+        figures: AttemptFigures,
         shards: list[int],
-        reporter: Reporter,
-        progress: Callable[[RunFigures], Progress],
-        heartbeat: Callable[[RunFigures, Progress], None],
+        deadlines: Deadlines,
+        committed: Callable[[Commit], None],
+        ended: Callable[[list[int]], None],
+        say: Callable[[ReplicaProcess], None],
+        stop: StopSignal,
         drain_seconds: float,
     ) -> None:
-        self._start, self._left, self._reporter = start, iter(shards), reporter
-        self._progress, self._heartbeat, self._drain_seconds = progress, heartbeat, drain_seconds
-        self._stop_asked = threading.Event()
-        self.figures = RunFigures()
+        self.figures = figures
+        self._left, self._deadlines, self._committed, self._tell = iter(shards), deadlines, committed, say
+        self._ended, self._stop, self._drain_seconds = ended, stop, drain_seconds
 
-    def stop(self) -> None:
-        """Stop feeding, let running requests finish within the drain time. Safe in a signal handler."""
-        self._stop_asked.set()
-
-    def run(self) -> RunFigures:
-        """Until the replica has left. A failure of the replica is in the figures, with its evidence in the log."""
-        process = self._start()
+    def run(self, process: ReplicaProcess) -> AttemptFigures:
+        """Until the replica has left; nothing of it is there afterwards. Its failure, if any, is in the figures."""
         try:
             self._serve(process)
         finally:
             process.kill()
             self.figures.held_s = process.held_s()
-        self._say(process)
+        self._tell(process)
         return self.figures
 
     def _serve(self, process: ReplicaProcess) -> None:
-        stopping, next_tick = False, 0.0
-        while True:
-            if self._stop_asked.is_set() and not stopping:
-                stopping = True
-                process.send("stop", drain_seconds=self._drain_seconds)
-            try:
-                message = process.events.get(timeout=_TICK_S)
-            except queue.Empty:
-                message = {"kind": "tick"}
+        leave_by, next_tick = float("inf"), 0.0
+        while time.monotonic() < leave_by:
+            if self._stop.asked and leave_by == float("inf"):
+                leave_by = self._ask_to_leave(process)
+            message = self._next_message(process)
             if message["kind"] == "end":
-                break
+                return self._left_by_itself(process)
             self._handle(process, message)
             if time.monotonic() >= next_tick:
                 next_tick = time.monotonic() + _TICK_S
-                self._say(process)
+                self.figures.held_s = process.held_s()
+                self._tell(process)
+                self.figures.failure = self._deadlines.missed(self.figures)
+                if self.figures.failure is not None:
+                    self.figures.engine_failed = True
+                    return None
+        self.figures.stopped = True
+        return None
+
+    def _ask_to_leave(self, process: ReplicaProcess) -> float:
+        """When the replica must be gone. One that is still starting has nothing to lose and goes at once."""
+        if self.figures.ready_s is None:
+            return time.monotonic()
+        process.send("stop", drain_seconds=self._drain_seconds)
+        return time.monotonic() + self._drain_seconds + _LEAVE_S
+
+    def _left_by_itself(self, process: ReplicaProcess) -> None:
         code = process.wait()
         if code != 0 and self.figures.failure is None:
-            self.figures.failure = _cause_of(code)
+            self.figures.failure, self.figures.engine_failed = _how_it_left(code), True
+
+    def _next_message(self, process: ReplicaProcess) -> dict[str, Any]:
+        try:
+            return process.events.get(timeout=_TICK_S)
+        except queue.Empty:
+            return {"kind": "tick"}
 
     def _handle(self, process: ReplicaProcess, message: dict[str, Any]) -> None:
         kind, figures = message["kind"], self.figures
+        self._deadlines.sign(kind)
         if kind == "ask":
-            process.send("shard", shard=None if self._stop_asked.is_set() else next(self._left, None))
+            process.send("shard", shard=None if self._stop.asked else next(self._left, None))
         elif kind == "ready":
             figures.engine, figures.ready_s = message["engine"], process.held_s()
+        elif kind == "fed":
+            figures.in_flight.update(message["rows"])
+        elif kind == "ended":
+            figures.in_flight.difference_update(message["rows"])
+            figures.answered += len(message["rows"])
+            self._ended(message["rows"])
         elif kind == "progress":
             figures.last = message
         elif kind == "committed":
-            figures.commits.append(Commit.model_validate(message["commit"]))
+            self._committed(Commit.model_validate(message["commit"]))
         elif kind == "failed":
-            figures.failure = message["error"]
+            figures.failure, figures.engine_failed = message["error"], message["engine"]
         elif kind == "bye":
             figures.stopped = message["stopped"]
 
-    def _say(self, process: ReplicaProcess) -> None:
-        self.figures.held_s = process.held_s()
-        now = self._progress(self.figures)
-        for line in process.important_lines():
-            self._reporter.log(line)
-        self._reporter.progress(now)
-        self._heartbeat(self.figures, now)
 
-
-def _cause_of(code: int) -> str:
+def _how_it_left(code: int) -> str:
     if code < 0:
         return f"the replica was killed by signal {-code} ({signal.Signals(-code).name})"
     return f"the replica left with exit code {code}"
 
 
-@contextmanager
-def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and Ctrl-C stop the run in order; a second one kills at once. Only in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+class StopSignal:
+    """Whether the run was asked to stop. Safe to set in a signal handler."""
 
-    def handler(number: int, frame: Any) -> None:
-        stop()
-        for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, signal.SIG_DFL if name == signal.SIGTERM else signal.default_int_handler)
+    def __init__(self) -> None:
+        self._asked = threading.Event()
 
-    before = {name: signal.signal(name, handler) for name in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            signal.signal(name, old)
+    @property
+    def asked(self) -> bool:
+        """Stop feeding, let running requests finish within the drain time."""
+        return self._asked.is_set()
+
+    def ask(self) -> None:
+        """Ask."""
+        self._asked.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep, but no longer than until the stop is asked; whether it was."""
+        return self._asked.wait(seconds)
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """SIGTERM and Ctrl-C stop the run in order; a second one ends at once. Only in the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def handler(number: int, frame: Any) -> None:
+            self.ask()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        before = {name: signal.signal(name, handler) for name in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for name, old in before.items():
+                signal.signal(name, old)

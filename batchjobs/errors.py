@@ -6,7 +6,8 @@ BatchjobsError                exit code 1, state `failed`
 │   ├── InputError            the dataset: missing, unreadable, or files that do not fit together
 │   └── OutputError           the output folder: not ours, of another job, or in use
 ├── InputChanged              a planned input file is not what it was
-└── EngineFailed              the engine did not start, died, or rejects everything
+├── EngineDied                the engine did not start or died: another life may go on
+└── EngineFailed              the engine fails row after row: no life will do better
 """
 
 from __future__ import annotations
@@ -40,5 +41,12 @@ class InputChanged(BatchjobsError):
     """An input file differs from what was planned."""
 
 
+class EngineDied(BatchjobsError):
+    """The engine did not start, or died; what it raised is the cause."""
+
+    def __init__(self, death: BaseException) -> None:
+        super().__init__(f"{type(death).__name__}: {death}")
+
+
 class EngineFailed(BatchjobsError):
-    """The engine did not start, died, or failed row after row."""
+    """The engine fails row after row, so no restart will help."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import queue
 import time
 from collections import deque
+from collections.abc import Mapping
 
 from batchjobs.channel import Sender
 from batchjobs.collect import Collector, Ended
 from batchjobs.commands import Commands
 from batchjobs.engines.base import Engine, Request, RequestRejected
+from batchjobs.errors import EngineDied
 from batchjobs.prepare import Preparer
 from batchjobs.prompts import RowError
 from batchjobs.stopwatch import Stopwatch
@@ -23,7 +25,13 @@ class Feeder:
     """Feeds the engine across shard borders, and hands what it finishes to the collector."""
 
     def __init__(
-        self, engine: Engine, preparer: Preparer, collector: Collector, commands: Commands, events: Sender
+        self,
+        engine: Engine,
+        preparer: Preparer,
+        collector: Collector,
+        commands: Commands,
+        events: Sender,
+        groups: Mapping[int, int],
     ) -> None:
         self._engine, self._preparer, self._collector = engine, preparer, collector
         self._commands, self._events = commands, events
@@ -31,6 +39,9 @@ class Feeder:
         self._backlog = 2 * self._slots  # enough for the scheduler to choose from, little enough to be cheap
         self._waiting: deque[tuple[Request, OpenShard]] = deque()
         self._in_flight: dict[int, tuple[Request, OpenShard]] = {}
+        self._groups = groups  # suspects of an earlier death: row -> group; a group runs alone
+        self._group: int | None = None
+        self._aborted: set[int] = set()
         self._all_prepared = False
         self._next_progress = 0.0
         self.watch = Stopwatch()
@@ -72,20 +83,41 @@ class Feeder:
         return "starved" if not self._waiting and len(self._in_flight) < self._slots else "productive"
 
     def _feed(self) -> None:
-        ended: list[Ended] = []
-        while len(self._in_flight) < self._backlog and (self._waiting or self._take_window()):
-            request, shard = self._waiting.popleft()
-            self.watch.fed()
-            try:
-                self._engine.submit(request)
-                self._in_flight[request.row] = (request, shard)
-            except RequestRejected as problem:
-                error = RowError(
-                    request.row, ErrorCode.ENGINE_REJECTED, str(problem), len(request.token_ids), request.request_hash
-                )
-                ended.append((error, request, shard))
-        if ended:
-            self._collector.ended(ended)
+        """Fill the backlog. The dispatcher is told the rows first: if the engine dies on one, it is among them."""
+        chosen = self._choose()
+        if not chosen:
+            return
+        self.watch.fed()
+        self._events.send("fed", rows=[request.row for request, _ in chosen])
+        rejected = [ended for request, shard in chosen if (ended := self._submit(request, shard)) is not None]
+        if rejected:
+            self._end(rejected)
+
+    def _choose(self) -> list[tuple[Request, OpenShard]]:
+        chosen: list[tuple[Request, OpenShard]] = []
+        while len(self._in_flight) + len(chosen) < self._backlog and (self._waiting or self._take_window()):
+            group = self._groups.get(self._waiting[0][0].row)
+            if group != self._group:
+                if self._in_flight or chosen:
+                    break  # suspects run with their own group only
+                self._group = group
+            chosen.append(self._waiting.popleft())
+        return chosen
+
+    def _submit(self, request: Request, shard: OpenShard) -> Ended | None:
+        try:
+            self._engine.submit(request)
+        except RequestRejected as problem:
+            code, tokens = ErrorCode.ENGINE_REJECTED, len(request.token_ids)
+            return RowError(request.row, code, str(problem), tokens, request.request_hash), request, shard
+        except Exception as death:
+            raise EngineDied(death) from death
+        self._in_flight[request.row] = (request, shard)
+        return None
+
+    def _end(self, ended: list[Ended]) -> None:
+        self._collector.ended(ended)
+        self._events.send("ended", rows=[request.row for _, request, _ in ended])
 
     def _take_window(self) -> bool:
         """Fill `_waiting` from the next prepared window; waits for it only while the engine has nothing to do."""
@@ -101,10 +133,24 @@ class Feeder:
         return bool(self._waiting)
 
     def _collect(self) -> None:
-        done = self._engine.step()
-        if done:
-            self.watch.answered()
-            self._collector.ended([(completion, *self._in_flight.pop(completion.row)) for completion in done])
+        try:
+            done = self._engine.step()
+        except Exception as death:
+            raise EngineDied(death) from death
+        if not done:
+            return
+        self.watch.answered()
+        ended: list[Ended] = []
+        for completion in done:
+            request, shard = self._in_flight.pop(completion.row)
+            if completion.finish_reason == "abort" and completion.row not in self._aborted:
+                # An engine that is told to leave aborts all it has, as if that were an answer. Once more will tell.
+                self._aborted.add(completion.row)
+                self._waiting.appendleft((request, shard))
+            else:
+                ended.append((completion, request, shard))
+        if ended:
+            self._end(ended)
 
     def _check_threads(self) -> None:
         for thread in (self._preparer, self._collector):
@@ -119,7 +165,12 @@ class Feeder:
         tally, stats = self._collector.tally, self._engine.stats()
         self._events.send(
             "progress",
-            rows={"ok": tally.ok, "rejected": tally.rejected, "errors": tally.errors, "reused": self._collector.reused},
+            rows={
+                "ok": tally.ok,
+                "error": tally.rows - tally.ok,
+                "rejected": tally.rejected,
+                "open": self._collector.open_rows,
+            },
             tokens={"prompt": tally.prompt_tokens, "output": tally.output_tokens, "cached": tally.cached_tokens},
             stats={name: getattr(stats, name) for name in stats.__slots__},
             seconds=self.watch.seconds(),

@@ -1,21 +1,103 @@
-"""What a run has seen so far: the raw material of progress and summary."""
+"""What a run has seen so far, attempt by attempt: the raw material of progress and summary."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from batchjobs.checkpoint import Commit
+from batchjobs.latency import LatencyHistogram
+
+
+@dataclass
+class AttemptFigures:
+    """One life of a replica, as the dispatcher saw it."""
+
+    number: int = 0
+    engine: dict[str, Any] = field(default_factory=dict)  # EngineInfo, once it has started
+    ready_s: float | None = None  # seconds from process start to a ready engine
+    held_s: float = 0.0  # seconds from process start to exit
+    last: dict[str, Any] = field(default_factory=dict)  # the latest progress message
+    in_flight: set[int] = field(default_factory=set)  # rows fed and not ended
+    answered: int = 0  # rows that the engine has answered
+    stopped: bool = False  # it left because it was asked to
+    failure: str | None = None  # a sentence, if it did not leave in order
+    engine_failed: bool = False  # the engine's failure, which another life may survive
+    oom_kills: int = 0  # of the kernel, while it lived
 
 
 @dataclass
 class RunFigures:
-    """What a run's replica told, and what the dispatcher saw."""
+    """All attempts of one run."""
 
     commits: list[Commit] = field(default_factory=list)
-    engine: dict[str, Any] = field(default_factory=dict)
-    ready_s: float | None = None  # seconds from process start to a ready engine
-    held_s: float = 0.0  # seconds from process start to exit
-    last: dict[str, Any] = field(default_factory=dict)  # the latest progress message
-    stopped: bool = False
-    failure: str | None = None
+    attempts: list[AttemptFigures] = field(default_factory=list)
+    failure: str | None = None  # why the run as a whole could not go on
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended because it was asked to."""
+        return bool(self.attempts) and self.attempts[-1].stopped
+
+    @property
+    def held_s(self) -> float:
+        """Seconds that engines were held."""
+        return sum(attempt.held_s for attempt in self.attempts)
+
+    @property
+    def start_s(self) -> float:
+        """Seconds that engines took to start, those that never did included."""
+        return sum(a.held_s if a.ready_s is None else a.ready_s for a in self.attempts)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the latest attempt's engine has started."""
+        return bool(self.attempts) and self.attempts[-1].ready_s is not None
+
+    @property
+    def engine(self) -> dict[str, Any]:
+        """The engine of the latest attempt that started one."""
+        return next((attempt.engine for attempt in reversed(self.attempts) if attempt.engine), {})
+
+    def rows(self) -> dict[str, int]:
+        """Results of this run's attempts: `ok`, `error`, and `rejected`: those that never reached the engine."""
+        told = [attempt.last.get("rows", {}) for attempt in self.attempts]
+        return {name: sum(rows.get(name, 0) for rows in told) for name in ("ok", "error", "rejected")}
+
+    def tokens(self) -> dict[str, int]:
+        """Tokens of this run: prompt, output, cached."""
+        return _summed(attempt.last.get("tokens", {}) for attempt in self.attempts)
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of the engines' loops by label, and `generating`."""
+        return _summed(attempt.last.get("seconds", {}) for attempt in self.attempts)
+
+    def latency(self) -> dict[str, LatencyHistogram]:
+        """Latencies of all attempts."""
+        merged: dict[str, LatencyHistogram] = {}
+        for attempt in self.attempts:
+            for name, bins in attempt.last.get("latency", {}).items():
+                merged.setdefault(name, LatencyHistogram()).merge(bins)
+        return merged
+
+    def stats(self) -> dict[str, Any]:
+        """The engines' own figures: the peak of what is a level, the sum of what is a count; None if not known."""
+        told = [attempt.last["stats"] for attempt in self.attempts if "stats" in attempt.last]
+        counts = ("prefix_cache_queries", "prefix_cache_hits", "preemptions", "recomputed_tokens")
+        return {
+            "kv_cache_usage_peak": max(_known(told, "kv_cache_usage_peak"), default=None),
+            **{name: sum(_known(told, name)) if _known(told, name) else None for name in counts},
+        }
+
+
+def _known(told: list[dict[str, Any]], name: str) -> list[Any]:
+    return [stats[name] for stats in told if stats.get(name) is not None]
+
+
+def _summed(counts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    total: dict[str, Any] = {}
+    for count in counts:
+        for name, number in count.items():
+            total[name] = total.get(name, 0) + number
+    return total

@@ -45,6 +45,8 @@ class Preparer(threading.Thread):
         max_num_seqs: int,
         attempt: int,
         journaled: Mapping[int, Result],
+        quarantined: Mapping[int, str],
+        groups: Mapping[int, int],
     ) -> None:
         super().__init__(name="prepare", daemon=True)
         self.windows: queue.Queue[Fed | None] = queue.Queue()
@@ -54,7 +56,7 @@ class Preparer(threading.Thread):
         self._next_shard, self._opened, self._shards = next_shard, opened, shards
         self._reader, self._renderer, self._mask, self._kept = reader, renderer, mask, kept
         self._order, self._least_rows, self._attempt = order, 4 * max_num_seqs, attempt
-        self._journaled = journaled
+        self._journaled, self._quarantined, self._groups = journaled, quarantined, groups
 
     def stop(self) -> None:
         """Prepare nothing more."""
@@ -95,6 +97,8 @@ class Preparer(threading.Thread):
     def _window(self, prepared: list[tuple[OpenShard, list[Request]]]) -> Fed:
         owner = {request.row: shard for shard, requests in prepared for request in requests}
         requests = ordered([request for _, requests in prepared for request in requests], self._order)
+        if self._groups:  # suspects first, group by group
+            requests.sort(key=lambda request: self._groups.get(request.row, len(self._groups)))
         window = Window(len(prepared), self._places)
         for shard, _ in prepared:
             shard.window = window
@@ -129,6 +133,9 @@ class Preparer(threading.Thread):
         for made in self._renderer.requests(batch, rows):
             if made.row in unknown:
                 made = RowError(made.row, ErrorCode.BAD_VALUE, "input.filter cannot be evaluated on this row")
+            elif isinstance(made, Request) and made.row in self._quarantined:
+                words, tokens = self._quarantined[made.row], len(made.token_ids)
+                made = RowError(made.row, ErrorCode.ENGINE_CRASH, words, tokens, made.request_hash)
             if isinstance(made, RowError):
                 shard.put(of_error(made, self._attempt))
             elif (known := self._journaled.get(made.row)) is not None and known.request_hash == made.request_hash:

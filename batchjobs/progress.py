@@ -33,7 +33,7 @@ class Progress(BaseModel):
     kv_cache_usage: float | None = None  # 0..1
     usd_so_far: float | None = None  # this run
     attempt: int
-    elapsed_s: float
+    elapsed_s: float  # of this attempt
 
 
 class Reporter(Protocol):
@@ -56,32 +56,33 @@ class Silent:
         """Nothing."""
 
 
-def progress_of(run: RunFigures, plan: Plan, earlier: list[Commit], attempt: int, cost: CostSpec | None) -> Progress:
+def progress_of(run: RunFigures, plan: Plan, earlier: list[Commit], cost: CostSpec | None) -> Progress:
     """The moment that the latest figures describe."""
-    rows, tokens = run.last.get("rows", {}), run.last.get("tokens", {})
-    stats, laps = run.last.get("stats", {}), run.last.get("seconds", {})
-    reused = sum(commit.rows + commit.filtered for commit in earlier) + rows.get("reused", 0)
-    errors = sum(rows.get("errors", {}).values())
-    done_now = rows.get("ok", 0) + errors + sum(commit.filtered for commit in run.commits)
+    rows, tokens, laps = run.rows(), run.tokens(), run.seconds()
+    stats = run.attempts[-1].last.get("stats", {}) if run.attempts else {}
+    reused = sum(commit.rows + commit.filtered for commit in earlier)
+    open_rows = run.attempts[-1].last.get("rows", {}).get("open", 0) if run.attempts else 0
+    # A commit is told at once, the rows of open shards once a second: for a moment a shard may count twice.
+    done = min(plan.rows, reused + sum(commit.rows + commit.filtered for commit in run.commits) + open_rows)
     committed = len(earlier) + len(run.commits)
     generating = laps.get("generating", 0.0)
-    per_s = done_now / generating if generating else None
+    per_s = (done - reused) / generating if generating else None
     return Progress(
-        phase="starting" if run.ready_s is None else "finishing" if committed == len(plan.shards) else "generating",
+        phase="starting" if not run.is_ready else "finishing" if committed == len(plan.shards) else "generating",
         rows_total=plan.rows,
-        rows_done=reused + done_now,
+        rows_done=done,
         rows_reused=reused,
-        errors=errors + sum(sum(commit.errors.values()) for commit in earlier),
+        errors=rows["error"] + sum(sum(commit.errors.values()) for commit in earlier),
         output_tokens=tokens.get("output", 0),
         output_tokens_per_s=tokens.get("output", 0) / generating if generating else None,
         rows_per_s=per_s,
-        seconds_left=(plan.rows - reused - done_now) / per_s if per_s else None,
+        seconds_left=(plan.rows - done) / per_s if per_s else None,
         shards_total=len(plan.shards),
         shards_committed=committed,
         running=stats.get("running", 0),
         waiting=stats.get("waiting", 0),
         kv_cache_usage=stats.get("kv_cache_usage"),
         usd_so_far=run.held_s / 3600 * cost.usd_per_hour if cost is not None else None,
-        attempt=attempt,
-        elapsed_s=run.held_s,
+        attempt=run.attempts[-1].number if run.attempts else 0,
+        elapsed_s=run.attempts[-1].held_s if run.attempts else 0.0,
     )

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from batchjobs.columns import UnreadableValue, is_list, is_messages, is_text, python_rows, require_column
 from batchjobs.engines.base import Request
-from batchjobs.errors import SpecError
+from batchjobs.errors import EngineFailed, SpecError
 from batchjobs.sampling import BadSampling, RowSampling, canonical
 from batchjobs.templates import NullValue, RowTemplate
 from batchjobs.tokens import Tokenizer
@@ -59,8 +59,14 @@ class Renderer:
         if self._sampling_column is not None and self._sampling_column not in self.columns:
             self.columns.append(self._sampling_column)
 
-    def connect(self, tokenizer: Tokenizer, max_model_len: int, vocab_size: int, model_id: str) -> None:
-        """Give what only the running engine and its tokenizer know; needed before `requests`."""
+    def connect(
+        self, tokenizer: Tokenizer, max_model_len: int, vocab_size: int, model_id: str, lowered: bool = False
+    ) -> None:
+        """Give what only the running engine and its tokenizer know; needed before `requests`.
+
+        `lowered`: a remedy made `max_model_len` smaller than the job's. Then no row may feel it.
+        """
+        self._lowered = lowered
         self._tokenizer = tokenizer
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
@@ -122,6 +128,11 @@ class Renderer:
         request_hash = self._hash(ids, sampling)
         if not ids:
             return RowError(row, ErrorCode.EMPTY_PROMPT, "the prompt has no tokens", 0, request_hash)
+        if self._lowered and len(ids) + sampling["max_tokens"] > self._max_model_len:
+            raise EngineFailed(
+                f"row {row} may need {len(ids) + sampling['max_tokens']} tokens of context, but the KV cache has room "
+                f"for a max_model_len of {self._max_model_len} only; give it more memory, or set model.max_model_len"
+            )
         if len(ids) >= self._max_model_len:
             message = f"the prompt has {len(ids)} tokens; max_model_len is {self._max_model_len}, one is for the answer"
             return RowError(row, ErrorCode.PROMPT_TOO_LONG, message, len(ids), request_hash)

@@ -18,6 +18,7 @@ from batchjobs.collect import Collector
 from batchjobs.commands import Commands
 from batchjobs.engines import create_engine
 from batchjobs.engines.base import Engine
+from batchjobs.errors import BatchjobsError, EngineDied
 from batchjobs.feed import Feeder
 from batchjobs.fingerprint import model_id
 from batchjobs.journal import Journal
@@ -38,10 +39,13 @@ def build(order: dict[str, Any], commands: Commands, events: Sender) -> tuple[Fe
     job, plan = JobSpec.model_validate(order["job"]), Plan.model_validate_json(order["plan"])
     renderer = Renderer(job, plan.input_schema, plan.as_of, keep_text=job.engine.kind == "echo")
     tokenizer = load_tokenizer(job, plan.as_of)
-    engine = create_engine(job)
+    try:
+        engine = create_engine(job)
+    except Exception as death:
+        raise EngineDied(death) from death
     info = engine.info
     events.send("ready", engine={name: getattr(info, name) for name in info.__slots__})
-    renderer.connect(tokenizer, info.max_model_len, info.vocab_size, model_id(plan.model))
+    renderer.connect(tokenizer, info.max_model_len, info.vocab_size, model_id(plan.model), order["lowered"])
     predicate = Predicate(job.input.filter, plan.input_schema) if job.input.filter is not None else None
     names = dict.fromkeys([*renderer.columns, *plan.kept_columns, *(predicate.columns if predicate else [])])
     fs = fsspec.url_to_fs(_first(job.input.path), **job.input.storage_options)[0]
@@ -62,6 +66,7 @@ def build(order: dict[str, Any], commands: Commands, events: Sender) -> tuple[Fe
         journal,
         committed,
     )
+    groups = {row: index for index, rows in enumerate(order["groups"]) for row in rows}
     preparer = Preparer(
         commands.next_shard,
         collector.opened,
@@ -74,8 +79,10 @@ def build(order: dict[str, Any], commands: Commands, events: Sender) -> tuple[Fe
         info.max_num_seqs,
         order["attempt"],
         journal.earlier,
+        {int(row): words for row, words in order["quarantined"].items()},
+        groups,
     )
-    return Feeder(engine, preparer, collector, commands, events), engine
+    return Feeder(engine, preparer, collector, commands, events, groups), engine
 
 
 def _first(path: str | list[str]) -> str:
@@ -97,7 +104,8 @@ def main() -> None:
         events.send("bye", stopped=commands.stop_by is not None)
     except BaseException as failure:
         logger.exception("The replica failed.")
-        events.send("failed", error=f"{type(failure).__name__}: {failure}", started=engine is not None)
+        said = str(failure) if isinstance(failure, BatchjobsError) else f"{type(failure).__name__}: {failure}"
+        events.send("failed", error=said, engine=isinstance(failure, (EngineDied, MemoryError)))
         sys.exit(1)
     finally:
         if engine is not None:

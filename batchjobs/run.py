@@ -1,110 +1,135 @@
-"""One attempt of a job: a replica's process from start to end, its log, and the record that it leaves behind."""
+"""A run: life after life of a replica until every shard is committed, or nothing more can be done.
+
+What is decided between two lives, from cause to remedy, is here; what happens within one is the dispatcher's.
+"""
 
 from __future__ import annotations
 
-import os
-import sys
-import tempfile
+import logging
 import time
-from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 
-from batchjobs.attempts import next_number, renewed, write_attempt
-from batchjobs.dispatcher import Dispatcher, stopped_by_signals
-from batchjobs.figures import RunFigures
-from batchjobs.output import LOGS, PROGRESS
-from batchjobs.plan import versions, warn_of_versions
+from batchjobs.attempts import next_number
+from batchjobs.causes import MEMORY, Cause, cause_of, kernel_oom_kills
+from batchjobs.checkpoint import Commit
+from batchjobs.deadlines import Deadlines
+from batchjobs.dispatcher import Dispatcher, StopSignal
+from batchjobs.figures import AttemptFigures, RunFigures
+from batchjobs.leftovers import mark_of, remove_marked
+from batchjobs.life import Life
 from batchjobs.prepared import PreparedJob
-from batchjobs.process import ReplicaProcess, last_lines
-from batchjobs.progress import Progress, Reporter, progress_of
-from batchjobs.store import LocalStore, Store
-from schemas.summary import Attempt
+from batchjobs.process import ReplicaProcess
+from batchjobs.progress import Reporter, progress_of
+from batchjobs.remedies import Remedy, Settings, Situation, remedy_for
+from batchjobs.suspects import Suspects
 
-_HEARTBEAT_S = 3.0  # between writes of progress.json and of the attempt's record
+logger = logging.getLogger("batchjobs")
+
+_SUSPICIOUS = frozenset({Cause.ENGINE_DIED, Cause.DEVICE_ASSERT, Cause.HANG})
 
 
 def run(prepared: PreparedJob, reporter: Reporter) -> RunFigures:
-    """Run what is left through a replica; commits appear as shards finish. Holds the lock that `prepare` took."""
-    if not prepared.left:
-        return RunFigures()
-    number = next_number(prepared.attempts)
-    with tempfile.TemporaryDirectory(prefix="batchjobs-") as folder:
-        log = _log_file(prepared.store, number, Path(folder))
-        record = _record(prepared, number)
-        write_attempt(prepared.store, record)
-        beat = _Heartbeat(prepared.store, record, prepared.attempts)
+    """Run what is left; commits appear as shards finish. Holds the lock that `prepare` took."""
+    return Run(prepared, reporter).go() if prepared.left else RunFigures()
+
+
+class Run:
+    """The lives of one run, and what it has learnt from their ends."""
+
+    def __init__(self, prepared: PreparedJob, reporter: Reporter) -> None:
+        self._prepared, self._reporter = prepared, reporter
+        self._figures = RunFigures()
+        self._stop = StopSignal()
+        self._settings: Settings = {}
+        self._suspects = Suspects({row: words for a in prepared.attempts for row, words in a.quarantined.items()})
+        self._deaths: dict[Cause, int] = {}
+        self._without_progress = 0
+
+    def go(self) -> RunFigures:
+        """Until every shard is committed, the run is stopped, or it cannot go on."""
+        with self._stop.on_signals():
+            remove_marked(mark_of(self._prepared.store.url))
+            while self._live_once():
+                pass
+        return self._figures
+
+    def _live_once(self) -> bool:
+        """One life; whether there is another one to come."""
+        figures = AttemptFigures(next_number(self._prepared.attempts))
+        self._figures.attempts.append(figures)
+        committed = len(self._figures.commits)
+        life = Life(self._prepared, figures, self._settings, self._suspects)
+        before = kernel_oom_kills()
+        with life.log_folder():
+            self._dispatch(life, figures)
+            figures.oom_kills = kernel_oom_kills() - before
+            cause = cause_of(figures, life.log_tail())
+            progress = figures.answered > 0 or len(self._figures.commits) > committed
+            remedy = self._decide(cause, figures, life.log_tail(), progress)
+            life.close(cause, remedy, self._suspects)
+        return remedy is not None and not self._pause(remedy)
+
+    def _dispatch(self, life: Life, figures: AttemptFigures) -> None:
+        def say(process: ReplicaProcess) -> None:
+            for line in process.important_lines():
+                self._reporter.log(line)
+            now = progress_of(self._figures, self._prepared.plan, self._prepared.earlier, self._prepared.job.cost)
+            self._reporter.progress(now)
+            life.heartbeat(now)
+
+        spec = self._prepared.job.run
         dispatcher = Dispatcher(
-            start=lambda: _start(prepared, number, log),
-            shards=prepared.left,
-            reporter=reporter,
-            progress=lambda figures: progress_of(figures, prepared.plan, prepared.earlier, number, prepared.job.cost),
-            heartbeat=beat,
-            drain_seconds=prepared.job.run.drain_seconds,
-        )
-        with stopped_by_signals(dispatcher.stop):
-            figures = dispatcher.run()
-        _close(prepared, beat.record, figures, log)
-    return figures
+            figures, self._left(), Deadlines(spec), self._commit, self._suspects.finished, say, self._stop,
+            spec.drain_seconds,
+        )  # fmt: skip
+        dispatcher.run(life.start())
+        remove_marked(mark_of(self._prepared.store.url))
 
+    def _commit(self, commit: Commit) -> None:
+        self._figures.commits.append(commit)
 
-def _log_file(store: Store, number: int, folder: Path) -> Path:
-    """Where the replica logs: in the output folder, or in a temporary one that is uploaded at the end."""
-    if isinstance(store, LocalStore):
-        folder = store.root / LOGS
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{number:04d}.log"
+    def _left(self) -> list[int]:
+        done = {commit.shard for commit in self._figures.commits}
+        return [shard for shard in self._prepared.left if shard not in done]
 
+    def _decide(self, cause: Cause, figures: AttemptFigures, tail: list[str], progress: bool) -> Remedy | None:
+        """What the next life does otherwise; None if there is none. Why, if that is a failure, is in the figures."""
+        if cause in (Cause.DONE, Cause.STOPPED) or self._stop.asked:
+            return None
+        assert figures.failure is not None
+        if cause is Cause.FAILED:
+            return self._give_up(figures.failure)
+        self._without_progress = 0 if progress else self._without_progress + 1
+        self._deaths[cause] = 1 if progress else self._deaths.get(cause, 0) + 1
+        if cause in _SUSPICIOUS:
+            self._suspects.died(figures.in_flight, figures.failure)
+            if self._suspects.engine_is_broken:
+                self._suspects.acquit()
+                return self._give_up(f"the engine dies on row after row, so it is the engine: {figures.failure}")
+        if self._without_progress >= self._prepared.job.run.max_restarts:
+            return self._give_up(f"{figures.failure} (attempt {figures.number}; run.max_restarts is reached)")
+        return self._remedy(cause, figures, "\n".join([figures.failure, *tail]))
 
-def _record(prepared: PreparedJob, number: int) -> Attempt:
-    engine = prepared.job.engine.model_dump(mode="json", exclude_defaults=True, exclude={"env", "echo"})
-    price = prepared.job.cost.usd_per_hour if prepared.job.cost else None
-    now = datetime.now(UTC)
-    return Attempt(replica=0, attempt=number, started=now, usd_per_hour=price, settings=engine, versions=versions())
+    def _remedy(self, cause: Cause, figures: AttemptFigures, words: str) -> Remedy | None:
+        engine: dict[str, Any] = figures.engine or self._figures.engine
+        situation = Situation(self._prepared.job, self._settings, engine, words, self._deaths[cause])
+        remedy = remedy_for(cause, situation)
+        if remedy is None and cause in MEMORY | {Cause.START_FAILED, Cause.START_TIMEOUT}:
+            return self._give_up(f"{cause}: {figures.failure}, and there is no setting left to try")
+        remedy = remedy or Remedy({}, self._isolation())
+        self._settings = {**self._settings, **remedy.settings}
+        logger.warning("Attempt %d ended (%s: %s). Next: %s.", figures.number, cause, figures.failure, remedy.reason)
+        return remedy
 
+    def _isolation(self) -> str:
+        groups = self._suspects.groups()
+        return f"{sum(map(len, groups))} suspect rows run in {len(groups)} groups first" if groups else "go on"
 
-def _start(prepared: PreparedJob, number: int, log: Path) -> ReplicaProcess:
-    resolved = prepared.resolved
-    environment = {"VLLM_NO_USAGE_STATS": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn", "PYTHONUNBUFFERED": "1"}
-    order = {
-        "job": resolved.model_dump(mode="json"),
-        "plan": prepared.plan.model_dump_json(),
-        "paths": prepared.paths,
-        "attempt": number,
-    }
-    python = resolved.engine.python or sys.executable
-    return ReplicaProcess(
-        python, {**environment, **os.environ, **resolved.engine.env}, log, prepared.lock.descriptor, order
-    )
+    def _give_up(self, why: str) -> Remedy | None:
+        self._figures.failure = why
+        return None
 
-
-class _Heartbeat:
-    """Writes `progress.json` and the attempt's record every few seconds: what a killed run leaves behind."""
-
-    def __init__(self, store: Store, record: Attempt, earlier: list[Attempt]) -> None:
-        self.record = record
-        self._store, self._next = store, 0.0
-        self._earlier = {attempt.versions["engine"] for attempt in earlier if "engine" in attempt.versions}
-
-    def __call__(self, figures: RunFigures, now: Progress) -> None:
-        self.record = renewed(self.record, figures.held_s, now.rows_done - now.rows_reused)
-        if figures.engine and "engine" not in self.record.versions:
-            self.record = self.record.model_copy(
-                update={"versions": {**self.record.versions, "engine": figures.engine["version"]}}
-            )
-            warn_of_versions("engine", self._earlier, figures.engine["version"])
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _HEARTBEAT_S
-            self._store.publish(PROGRESS, now.model_dump_json().encode(), replace=True)
-            write_attempt(self._store, self.record)
-
-
-def _close(prepared: PreparedJob, record: Attempt, figures: RunFigures, log: Path) -> None:
-    cause = "stopped" if figures.stopped else "done"
-    if figures.failure is not None:
-        cause = "start_failed" if figures.ready_s is None else "died"
-    evidence = last_lines(log) if figures.failure is not None else []
-    record = record.model_copy(update={"cause": cause, "evidence": evidence})
-    write_attempt(prepared.store, record)
-    prepared.attempts = [*prepared.attempts, record]
-    if not isinstance(prepared.store, LocalStore) and log.exists():
-        prepared.store.publish(f"{LOGS}/{log.name}", log.read_bytes(), replace=True)
+    def _pause(self, remedy: Remedy) -> bool:
+        """Wait, if the remedy says so; whether the run was stopped meanwhile."""
+        until = time.monotonic() + remedy.wait_s
+        return self._stop.wait(max(0.0, until - time.monotonic())) if remedy.wait_s else self._stop.asked

@@ -84,7 +84,7 @@ def _ctrl_c_held_back() -> Iterator[None]:
 def give_up_on_api() -> None:
     """For a process that ends soon, and whose API is gone: what it sends from now on is dropped or tried once.
 
-    Prefect would try again for minutes, at the end of the run and once more in the exit handlers of its log and event workers.
+    Prefect would try again for minutes: at the end of the run, and in the exit handlers of its log and event workers.
     """
     from prefect.events.clients import NullEventsClient
     from prefect.events.worker import EventsWorker

@@ -85,7 +85,7 @@ class PrefectReporter:
 
     def _lose(self, why: str) -> None:
         if not self.lost:
-            self._also.log(f"WARNING The Prefect API does not answer; the job goes on without it. {why}")
+            self._also.log(f"The Prefect API does not answer; the job goes on without it. {why}")
         self.lost = True
 
     def _publish(self, now: Progress) -> None:

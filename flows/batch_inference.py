@@ -30,7 +30,7 @@ def batch_inference(job: JobSpec, frozen_input: bool = False) -> State[Any]:
         job: The job spec, as in a job file; paths absolute.
         frozen_input: Finish what was planned, though files have arrived since.
     """
-    return carry_out(job, frozen_input)
+    return carry_out(lambda: job, frozen_input)
 
 
 def run_in_process(job: JobSpec, frozen_input: bool, reporter: Reporter) -> Summary:
@@ -46,7 +46,7 @@ def run_in_process(job: JobSpec, frozen_input: bool, reporter: Reporter) -> Summ
     except Exception as error:
         trouble = error
     if caller.work is None:
-        reporter.log(f"WARNING Prefect cannot begin the flow run, so the job runs without it. {trouble}")
+        reporter.log(f"Prefect cannot begin the flow run, so the job runs without it. {trouble}")
         return run_job(job, reporter, frozen_input)
     return _outcome(caller.work, reporter, trouble)
 
@@ -58,5 +58,5 @@ def _outcome(work: Work, reporter: Reporter, trouble: Exception | None) -> Summa
     if work.summary is None:
         raise trouble or RuntimeError("The flow run ended without a summary.")
     if trouble is not None:
-        reporter.log(f"WARNING Prefect was not told how the job ended. {trouble}")
+        reporter.log(f"Prefect was not told how the job ended. {trouble}")
     return work.summary

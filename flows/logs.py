@@ -7,10 +7,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from prefect.exceptions import FailedRun, UnfinishedRun
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
+from batchjobs.errors import BatchjobsError
 from batchjobs.progress import Reporter
 
 _LEVELS = {"PREFECT_LOGGING_LEVEL", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_DEBUG_MODE"}
@@ -43,6 +45,19 @@ def batchjobs_log_in_run(on_console: bool) -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagate
+
+
+def expect_failed_states() -> None:
+    """A run that ends as partial, refused or failed says why in its state: no traceback of Prefect's on top."""
+    for name in ("prefect.flow_runs", "prefect.task_runs", "prefect.engine"):
+        logging.getLogger(name).addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    if not record.exc_info:
+        return True
+    error = record.exc_info[1]  # None: a task returned a failed state
+    return error is not None and not isinstance(error, (FailedRun, UnfinishedRun, BatchjobsError))
 
 
 def show_url(reporter: Reporter) -> None:

@@ -9,9 +9,8 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
-from batchjobs.errors import BatchjobsError
 from batchjobs.spec import load_job
-from flows.steps import carry_out, ended_by
+from flows.steps import carry_out
 
 
 def _run_name() -> str:
@@ -26,8 +25,4 @@ def nightly(job_file: str) -> State[Any]:
     Args:
         job_file: Path of the job file (YAML), absolute or relative to the deployment's working directory.
     """
-    try:
-        job = load_job(job_file)
-    except BatchjobsError as error:
-        return ended_by(error)
-    return carry_out(job)
+    return carry_out(lambda: load_job(job_file))

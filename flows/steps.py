@@ -20,7 +20,7 @@ from batchjobs.job import PreparedJob
 from batchjobs.progress import Reporter, Silent
 from flows.api import give_up_on_api
 from flows.artifacts import PrefectReporter, publish_summary
-from flows.logs import batchjobs_log_in_run, show_url
+from flows.logs import batchjobs_log_in_run, expect_failed_states, show_url
 from schemas.job import JobSpec
 from schemas.summary import EXIT_CODES, Summary
 
@@ -39,8 +39,8 @@ class Caller:
 class Work:
     """A job on its way through the three tasks. A plain class, because Prefect walks through dataclasses and models."""
 
-    def __init__(self, job: JobSpec, frozen_input: bool, caller: Caller | None) -> None:
-        self.job, self.frozen_input, self.caller = job, frozen_input, caller
+    def __init__(self, spec: Callable[[], JobSpec], frozen_input: bool, caller: Caller | None) -> None:
+        self.spec, self.frozen_input, self.caller = spec, frozen_input, caller
         self.prepared: PreparedJob | None = None
         self.figures: RunFigures | None = None
         self.summary: Summary | None = None
@@ -49,7 +49,7 @@ class Work:
 
     def plan(self) -> State[None]:
         """Prepare the job; takes the lock."""
-        self.prepared = prepared = core.prepare(self.job, self.frozen_input)
+        self.prepared = prepared = core.prepare(self.spec(), self.frozen_input)
         if prepared.stored is not None:
             return Completed(message="Everything is done already.")
         rows, shards, left = prepared.plan.rows, len(prepared.plan.shards), len(prepared.left)
@@ -133,10 +133,11 @@ def called_by(caller: Caller) -> Iterator[None]:
         _caller.reset(token)
 
 
-def carry_out(job: JobSpec, frozen_input: bool = False) -> State[Any]:
+def carry_out(spec: Callable[[], JobSpec], frozen_input: bool = False) -> State[Any]:
     """The job, inside a flow run. Returns the flow run's final state; raises only what nobody expected."""
+    expect_failed_states()
     caller = _caller.get()
-    work = Work(job, frozen_input, caller)
+    work = Work(spec, frozen_input, caller)
     if caller is not None:
         caller.work = work
         if caller.has_ui:

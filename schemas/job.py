@@ -225,6 +225,9 @@ class RunSpec(Section):
     shard_rows: int = Field(4096, ge=1, description="Rows per shard, the unit of commit.")
     order: Order = Field("auto", description="Order inside a window; `auto` is longest first. Never changes results.")
     max_error_rate: float = Field(0.02, ge=0, le=1, description="Above this share of failed rows the job is partial.")
+    start_seconds: float = Field(1800, gt=0, description="How long the engine may take to start.")
+    stall_seconds: float = Field(120, gt=0, description="Silence of an engine that counts as a hang.")
+    max_restarts: int = Field(8, ge=0, description="Restarts in a row that finish no row, before the job fails.")
     drain_seconds: float = Field(20, ge=0, description="How long running requests may finish after a stop.")
 
 

@@ -28,6 +28,7 @@ class ErrorCode(StrEnum):
     ENGINE_REJECTED = "engine_rejected"  # the engine refused this one request
     ENGINE_ABORT = "engine_abort"  # finish reason `abort`
     ENGINE_ERROR = "engine_error"  # finish reason `error`
+    ENGINE_CRASH = "engine_crash"  # quarantined: the engine died twice with this row alone
     INVALID_OUTPUT = "invalid_output"  # a JSON schema was asked for and the answer does not parse
 
 

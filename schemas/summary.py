@@ -120,9 +120,11 @@ class Attempt(BaseModel):
     ended: datetime | None = None
     held_s: float = 0
     usd_per_hour: float | None = None
-    cause: str | None = None  # why it ended: done, stopped, start_failed, died, lost
+    cause: str | None = None  # why it ended: see batchjobs.causes.Cause
+    failure: str | None = None  # the same as a sentence, if it did not end well
     evidence: list[str] = []  # last lines of its log, if it did not end well
-    remedy: str | None = None
+    remedy: str | None = None  # what the next attempt did otherwise
+    quarantined: dict[int, str] = {}  # rows set aside at its end: row -> the engine's last words
     rows_done: int = 0
     settings: dict[str, object] = {}
     versions: dict[str, str] = {}

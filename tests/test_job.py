@@ -56,7 +56,7 @@ def test_a_finished_job_changes_no_file_and_repeats_its_summary(make_job: MakeJo
 
 
 def test_committed_shards_are_neither_read_nor_generated_again(make_job: MakeJob) -> None:
-    job = make_job(text_table(12), engine={"echo": {"raise_rows": [9]}})
+    job = make_job(text_table(12), engine={"echo": {"raise_rows": [9]}}, run={"max_restarts": 0})
     failed = run_here(job)
     assert (failed.state, failed.exit_code) == ("failed", 1)
     assert "told to raise" in failed.message
@@ -69,7 +69,7 @@ def test_committed_shards_are_neither_read_nor_generated_again(make_job: MakeJob
     parts = {name for name in kept if "part-" in name}
     assert {name: kept[name] for name in parts} == {n: v for n, v in snapshot(job.output.path).items() if n in parts}
     assert read_output(job)["output"].to_pylist() == [f"text {n}" for n in range(12)]
-    assert [attempt.cause for attempt in summary.attempts] == ["died", "done"]
+    assert [attempt.cause for attempt in summary.attempts] == ["engine_died", "done"]
 
 
 def test_a_changed_setting_is_refused_with_the_difference(make_job: MakeJob) -> None:
@@ -95,7 +95,7 @@ def test_a_changed_input_file_is_refused(make_job: MakeJob) -> None:
 
 
 def test_a_file_that_arrived_later_is_refused_and_frozen_input_finishes_what_was_planned(make_job: MakeJob) -> None:
-    job = make_job(text_table(10), engine={"echo": {"raise_rows": [5]}})
+    job = make_job(text_table(10), engine={"echo": {"raise_rows": [5]}}, run={"max_restarts": 0})
     run_here(job)
     job = make_job(text_table(10), text_table(5, first=10))
     with pytest.raises(OutputError, match=r"01\.parquet is new[\s\S]*--frozen-input"):
@@ -220,7 +220,8 @@ def test_an_engine_that_does_not_start_fails_the_job_with_its_words(make_job: Ma
 
 
 def test_a_replica_that_is_killed_fails_the_job_and_loses_no_committed_shard(make_job: MakeJob) -> None:
-    job = make_job(text_table(16), engine={"echo": {"die_rows": [12], "tokens_per_s": 100}}, run={"shard_rows": 2})
+    run = {"shard_rows": 2, "max_restarts": 0}
+    job = make_job(text_table(16), engine={"echo": {"die_rows": [12], "tokens_per_s": 100}}, run=run)
     summary = run_here(job)
     assert summary.state == "failed"
     assert "SIGKILL" in summary.message
@@ -288,7 +289,7 @@ def test_no_process_and_no_temporary_file_is_left(make_job: MakeJob) -> None:
 
 
 def test_another_version_goes_on_with_a_warning(make_job: MakeJob, caplog: pytest.LogCaptureFixture) -> None:
-    job = make_job(engine={"echo": {"raise_rows": [5]}})
+    job = make_job(engine={"echo": {"raise_rows": [5]}}, run={"max_restarts": 0})
     run_here(job)
     plan = Path(job.output.path) / "_batchjobs/plan.json"
     plan.write_text(plan.read_text().replace('"batchjobs":"', '"batchjobs":"9.'))

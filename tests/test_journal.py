@@ -95,7 +95,11 @@ def test_fragments_of_committed_shards_are_cleaned_at_the_next_start(store: Stor
 
 def test_finished_rows_of_an_open_shard_are_not_generated_again(make_job: MakeJob) -> None:
     failed = run_here(
-        make_job(text_table(8), engine={"echo": {"raise_rows": [7]}}, run={"shard_rows": 8, "order": "input"})
+        make_job(
+            text_table(8),
+            engine={"echo": {"raise_rows": [7]}},
+            run={"shard_rows": 8, "order": "input", "max_restarts": 0},
+        )
     )
     assert (failed.state, failed.shards.committed) == ("failed", 0)
     job = make_job(text_table(8), run={"shard_rows": 8})
@@ -109,7 +113,7 @@ def test_finished_rows_of_an_open_shard_are_not_generated_again(make_job: MakeJo
 
 
 def test_a_journaled_row_counts_only_for_the_same_request(make_job: MakeJob, store: Store) -> None:
-    job = make_job(text_table(8), engine={"echo": {"raise_rows": [7]}}, run={"shard_rows": 8})
+    job = make_job(text_table(8), engine={"echo": {"raise_rows": [7]}}, run={"shard_rows": 8, "max_restarts": 0})
     run_here(job)
     output = open_store(job.output.path)
     output.publish(module.fragment_name(1, 0), fragment_bytes([result(n, "of another request") for n in range(8)]))

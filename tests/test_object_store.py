@@ -43,7 +43,7 @@ def s3_job(options: dict[str, Any], *tables: pa.Table, **echo: Any) -> JobSpec:
     return parse_job({
         "name": "s3", "input": {"path": "s3://lake/data", "storage_options": options}, "prompt": {"column": "text"},
         "sampling": {"max_tokens": 50}, "engine": {"kind": "echo", "max_num_seqs": 2, "echo": echo},
-        "output": {"path": "s3://lake/out", "storage_options": options}, "run": {"shard_rows": 4},
+        "output": {"path": "s3://lake/out", "storage_options": options}, "run": {"shard_rows": 4, "max_restarts": 0},
     })  # fmt: skip
 
 

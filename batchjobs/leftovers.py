@@ -1,0 +1,64 @@
+"""Processes that an earlier life has left behind, found by a mark in their environment, never by number or name.
+
+A parent-death signal is not enough: it follows the thread that spawned, and vLLM's EngineCore does not inherit it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "BATCHJOBS_OUTPUT_MARK"
+_PATIENCE = 10.0  # seconds for the kernel to end what was killed
+# Shared memory of vLLM's and Python's queues: their resource tracker cannot clean up when it is killed as well.
+_SHARED_MEMORY = re.compile(r"(/dev/shm/psm_\w+)")
+
+
+def mark_of(url: str) -> str:
+    """The mark of all processes that work for one output."""
+    return hashlib.sha256(url.encode()).hexdigest()[:32]
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that carry the mark, without this one."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            with suppress(OSError):
+                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+    return found
+
+
+def remove_marked(mark: str) -> int:
+    """Kill what carries the mark and remove its shared memory; returns how many processes there were.
+
+    Raises TimeoutError if one does not end, such as a process that waits for a dead disk or driver.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    killed: set[int] = set()
+    segments: set[str] = set()
+    while pids := marked(mark):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"processes {pids} of an earlier attempt do not end; they may still hold the device")
+        for pid in pids:
+            segments |= _segments(pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= set(pids)
+        time.sleep(0.05)
+    for segment in segments:
+        Path(segment).unlink(missing_ok=True)
+    return len(killed)
+
+
+def _segments(pid: int) -> set[str]:
+    with suppress(OSError):
+        return set(_SHARED_MEMORY.findall(Path(f"/proc/{pid}/maps").read_text()))
+    return set()

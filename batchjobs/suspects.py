@@ -1,0 +1,67 @@
+"""Which row kills the engine: those in flight at a death run again, sixteen at a time, then alone.
+
+A row on which the engine died twice while it ran alone is quarantined. Everything else is cleared by finishing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+_GROUP = 16
+_DEATHS_ALONE = 2
+_BROKEN = 3  # rows quarantined one after the other without a single success between them: it is the engine
+
+
+class Suspects:
+    """The rows under suspicion, over the lives of a run."""
+
+    def __init__(self, quarantined: dict[int, str]) -> None:
+        """`quarantined` are the rows that earlier runs have set aside, each with the engine's last words."""
+        self.quarantined = dict(quarantined)
+        self.newly_quarantined: dict[int, str] = {}
+        self._alone: list[int] = []  # to be run one by one
+        self._untested: list[int] = []  # to be run in groups
+        self._deaths: dict[int, int] = {}  # of the engine with this row alone
+        self._without_success = 0
+
+    def groups(self) -> list[list[int]]:
+        """The rows to run first in the next life, group by group; each group runs without any other row."""
+        rest = [self._untested[i : i + _GROUP] for i in range(0, len(self._untested), _GROUP)]
+        return [[row] for row in self._alone] + rest
+
+    def died(self, in_flight: Collection[int], words: str) -> None:
+        """The engine died, without evidence of memory, while these rows were in it."""
+        rows = sorted(in_flight)
+        if len(rows) == 1 and rows[0] in self._alone:
+            self._died_alone(rows[0], words)
+        elif len(rows) <= _GROUP:
+            self._alone = [*rows, *(row for row in self._alone if row not in in_flight)]
+            self._untested = [row for row in self._untested if row not in in_flight]
+        else:
+            self._untested = [*rows, *(row for row in self._untested if row not in in_flight)]
+
+    def _died_alone(self, row: int, words: str) -> None:
+        self._deaths[row] = self._deaths.get(row, 0) + 1
+        if self._deaths[row] >= _DEATHS_ALONE:
+            self._alone.remove(row)
+            self.quarantined[row] = self.newly_quarantined[row] = words
+            self._without_success += 1
+
+    def finished(self, rows: Iterable[int]) -> None:
+        """The engine answered these rows: they are innocent, and the engine works."""
+        self._without_success = 0
+        if self._alone or self._untested:
+            innocent = set(rows)
+            self._alone = [row for row in self._alone if row not in innocent]
+            self._untested = [row for row in self._untested if row not in innocent]
+
+    @property
+    def engine_is_broken(self) -> bool:
+        """Whether row after row kills the engine, so that the rows cannot be to blame."""
+        return self._without_success >= _BROKEN
+
+    def acquit(self) -> None:
+        """The engine is broken: nobody is quarantined for that by this run."""
+        for row in self.newly_quarantined:
+            del self.quarantined[row]
+        self.newly_quarantined.clear()
