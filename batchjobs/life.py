@@ -118,10 +118,10 @@ class Life:
                 "failure": self._figures.failure,
                 "evidence": [] if ended_well else self.log_tail()[-_EVIDENCE_LINES:],
                 "remedy": remedy.reason if remedy is not None else None,
-                "quarantined": dict(suspects.newly_quarantined),
+                "quarantined": dict(suspects.confirmed),
             }
         )
-        suspects.newly_quarantined.clear()
+        suspects.confirmed.clear()
         write_attempt(self._prepared.store, self._record)
         self._prepared.attempts = [*self._prepared.attempts, self._record]
         if not isinstance(self._prepared.store, LocalStore) and self._log.exists():

@@ -19,8 +19,9 @@ from batchjobs.leftovers import mark_of, remove_marked
 from batchjobs.life import Life
 from batchjobs.prepared import PreparedJob
 from batchjobs.process import ReplicaProcess
+from batchjobs.profiles import ProfileStore
 from batchjobs.progress import Reporter, progress_of
-from batchjobs.remedies import Remedy, Settings, Situation, remedy_for
+from batchjobs.remedies import Remedy, Situation, remedy_for
 from batchjobs.suspects import Suspects
 
 logger = logging.getLogger("batchjobs")
@@ -40,7 +41,11 @@ class Run:
         self._prepared, self._reporter = prepared, reporter
         self._figures = RunFigures()
         self._stop = StopSignal()
-        self._settings: Settings = {}
+        self._profiles = ProfileStore(prepared.resolved, prepared.plan)
+        self._settings, why = self._profiles.start_with()
+        self._last_reason: str | None = None
+        if why is not None:
+            logger.warning("Settings are not the job's own: %s.", why)
         self._suspects = Suspects({row: words for a in prepared.attempts for row, words in a.quarantined.items()})
         self._deaths: dict[Cause, int] = {}
         self._without_progress = 0
@@ -51,6 +56,8 @@ class Run:
             remove_marked(mark_of(self._prepared.store.url))
             while self._live_once():
                 pass
+        if not self._left():
+            self._profiles.remember(self._settings, self._last_reason)
         return self._figures
 
     def _live_once(self) -> bool:
@@ -104,7 +111,6 @@ class Run:
         if cause in _SUSPICIOUS:
             self._suspects.died(figures.in_flight, figures.failure)
             if self._suspects.engine_is_broken:
-                self._suspects.acquit()
                 return self._give_up(f"the engine dies on row after row, so it is the engine: {figures.failure}")
         if self._without_progress >= self._prepared.job.run.max_restarts:
             return self._give_up(f"{figures.failure} (attempt {figures.number}; run.max_restarts is reached)")
@@ -117,7 +123,8 @@ class Run:
         if remedy is None and cause in MEMORY | {Cause.START_FAILED, Cause.START_TIMEOUT}:
             return self._give_up(f"{cause}: {figures.failure}, and there is no setting left to try")
         remedy = remedy or Remedy({}, self._isolation())
-        self._settings = {**self._settings, **remedy.settings}
+        if remedy.settings:
+            self._settings, self._last_reason = {**self._settings, **remedy.settings}, f"{cause}: {remedy.reason}"
         logger.warning("Attempt %d ended (%s: %s). Next: %s.", figures.number, cause, figures.failure, remedy.reason)
         return remedy
 

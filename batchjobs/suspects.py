@@ -18,11 +18,11 @@ class Suspects:
     def __init__(self, quarantined: dict[int, str]) -> None:
         """`quarantined` are the rows that earlier runs have set aside, each with the engine's last words."""
         self.quarantined = dict(quarantined)
-        self.newly_quarantined: dict[int, str] = {}
+        self.confirmed: dict[int, str] = {}  # of this run, with a success since: the engine is not to blame
+        self._unconfirmed: dict[int, str] = {}
         self._alone: list[int] = []  # to be run one by one
         self._untested: list[int] = []  # to be run in groups
         self._deaths: dict[int, int] = {}  # of the engine with this row alone
-        self._without_success = 0
 
     def groups(self) -> list[list[int]]:
         """The rows to run first in the next life, group by group; each group runs without any other row."""
@@ -44,12 +44,12 @@ class Suspects:
         self._deaths[row] = self._deaths.get(row, 0) + 1
         if self._deaths[row] >= _DEATHS_ALONE:
             self._alone.remove(row)
-            self.quarantined[row] = self.newly_quarantined[row] = words
-            self._without_success += 1
+            self.quarantined[row] = self._unconfirmed[row] = words
 
     def finished(self, rows: Iterable[int]) -> None:
         """The engine answered these rows: they are innocent, and the engine works."""
-        self._without_success = 0
+        self.confirmed |= self._unconfirmed
+        self._unconfirmed.clear()
         if self._alone or self._untested:
             innocent = set(rows)
             self._alone = [row for row in self._alone if row not in innocent]
@@ -58,10 +58,4 @@ class Suspects:
     @property
     def engine_is_broken(self) -> bool:
         """Whether row after row kills the engine, so that the rows cannot be to blame."""
-        return self._without_success >= _BROKEN
-
-    def acquit(self) -> None:
-        """The engine is broken: nobody is quarantined for that by this run."""
-        for row in self.newly_quarantined:
-            del self.quarantined[row]
-        self.newly_quarantined.clear()
+        return len(self._unconfirmed) >= _BROKEN

@@ -166,6 +166,7 @@ class EchoSpec(Section):
     abort_rows: list[int] = Field(default_factory=list, description="End with finish reason `abort`.")
     raise_rows: list[int] = Field(default_factory=list, description="The engine raises while it runs one of these.")
     die_rows: list[int] = Field(default_factory=list, description="The process is killed while it runs one of these.")
+    oom_above_seqs: int | None = Field(None, ge=1, description="Out of memory with more requests running.")
     hang_rows: list[int] = Field(default_factory=list, description="The engine hangs while it runs one of these.")
 
 
@@ -228,6 +229,7 @@ class RunSpec(Section):
     start_seconds: float = Field(1800, gt=0, description="How long the engine may take to start.")
     stall_seconds: float = Field(120, gt=0, description="Silence of an engine that counts as a hang.")
     max_restarts: int = Field(8, ge=0, description="Restarts in a row that finish no row, before the job fails.")
+    state: str | None = Field(None, description="Folder of what is remembered between jobs; any fsspec URL.")
     drain_seconds: float = Field(20, ge=0, description="How long running requests may finish after a stop.")
 
 

@@ -53,6 +53,8 @@ class EchoEngine:
     def step(self) -> list[Completion]:
         """Finish as many of the running requests as the configured speed allows, at least one."""
         running = min(len(self._waiting), self.info.max_num_seqs)
+        if self._spec.oom_above_seqs is not None and running > self._spec.oom_above_seqs:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
         if self._spec.tokens_per_s is None:
             return [self._finish() for _ in range(running)]
         done = [self._finish()]
