@@ -33,7 +33,7 @@ class Commit(BaseModel):
     errors: dict[str, int] = {}
     warnings: dict[str, int] = {}
     rejected: int = 0  # rows that never reached the engine
-    reused: int = 0  # rows whose result was in the journal of an earlier attempt
+    reused: int = 0  # rows whose result an earlier attempt left, in its journal or in the part that this one replaces
     tokens: dict[str, int] = {}  # prompt, output, cached
     seconds: float = 0  # from first row fed to last row landed
 
@@ -54,9 +54,12 @@ def part_bytes(batches: list[pa.RecordBatch], schema: pa.Schema, commit: Commit)
 
 
 def publish_part(store: Store, batches: list[pa.RecordBatch], schema: pa.Schema, commit: Commit) -> Commit:
-    """Commit a shard. Returns the commit that stands: ours, or that of whoever was first."""
+    """Commit a shard. Returns the commit that stands: ours, or that of whoever was first.
+
+    A commit with a revision above 0 replaces the part that is there, in one step.
+    """
     name = part_name(commit.shard)
-    if store.publish(name, memoryview(part_bytes(batches, schema, commit))):
+    if store.publish(name, memoryview(part_bytes(batches, schema, commit)), replace=commit.revision > 0):
         return commit
     standing = read_commit(store, commit.shard)
     if standing.fingerprint != commit.fingerprint:

@@ -164,6 +164,35 @@ def verify(output: Output, as_json: AsJson = False) -> None:
     raise typer.Exit(0 if proof.complete else 1)
 
 
+@app.command(name="retry-failed")
+def retry_failed(
+    output: Output,
+    code: Annotated[list[str] | None, typer.Option(help="Error code to retry; may be repeated.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run failed rows again; only their parts are replaced, one atomic step each. Default: not what must fail again."""
+    from batchjobs.retry import retry_failed
+    from batchjobs.terminal import Terminal
+
+    with Terminal() as terminal:
+        summary = retry_failed(output, code or [], terminal)
+    _print_summary(summary, as_json)
+    raise typer.Exit(summary.exit_code)
+
+
+@app.command()
+def explain(
+    output: Output,
+    row: Annotated[int, typer.Argument(help="Row number, as in the column `row`.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Show a row's rendered prompt, tokens, result and attempt. Needs the input, but no GPU."""
+    from batchjobs.explain import explain_row, text
+
+    found = explain_row(output, row)
+    typer.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else text(found))
+
+
 @app.command()
 def submit(
     job_file: JobFile,

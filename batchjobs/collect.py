@@ -89,7 +89,7 @@ class Collector(threading.Thread):
 
     def _open(self, shard: OpenShard) -> None:
         for result in shard.results:
-            if result is not None and result.finish_reason is None:
+            if result is not None and result.attempt == self._attempt:
                 self.tally.add(result, reached_engine=False)
         self.open_rows += sum(result is not None for result in shard.results) + shard.filtered
         self._publish_if_complete(shard)

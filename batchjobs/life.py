@@ -81,6 +81,8 @@ class Life:
             "lowered": "max_model_len" in self._settings,
             "groups": self._suspects.groups(),
             "quarantined": {str(row): words for row, words in self._suspects.quarantined.items()},
+            "retry": sorted(prepared.retry),
+            "retried_shards": prepared.left if prepared.retry else [],
         }
         environment = {**_ENVIRONMENT, **os.environ, **job.engine.env, MARK: mark_of(prepared.store.url)}
         return ReplicaProcess(

@@ -14,13 +14,16 @@ from batchjobs.window import OpenShard
 
 def commit_of(shard: OpenShard, fingerprint: str, attempt: int, nonce: str) -> Commit:
     """What the part says about itself."""
-    tally = Tally()
+    tally, reused = Tally(), 0
     for result in shard.results:
         if result is not None:
-            tally.add(result, reached_engine=result.finish_reason is not None)
+            known = result.attempt != attempt
+            reused += known
+            tally.add(result, reached_engine=known or result.finish_reason is not None)
     return Commit(
         fingerprint=fingerprint,
         shard=shard.index,
+        revision=shard.revision,
         attempt=attempt,
         nonce=nonce,
         rows=tally.rows,
@@ -29,7 +32,7 @@ def commit_of(shard: OpenShard, fingerprint: str, attempt: int, nonce: str) -> C
         errors=tally.errors,
         warnings=tally.warnings,
         rejected=tally.rejected,
-        reused=shard.reused,
+        reused=reused,
         seconds=round(time.monotonic() - shard.opened, 3),
         tokens={"prompt": tally.prompt_tokens, "output": tally.output_tokens, "cached": tally.cached_tokens},
     )

@@ -47,6 +47,7 @@ class Preparer(threading.Thread):
         journaled: Mapping[int, Result],
         quarantined: Mapping[int, str],
         groups: Mapping[int, int],
+        standing: Callable[[int], tuple[Mapping[int, Result], int]] | None,
     ) -> None:
         super().__init__(name="prepare", daemon=True)
         self.windows: queue.Queue[Fed | None] = queue.Queue()
@@ -57,6 +58,7 @@ class Preparer(threading.Thread):
         self._reader, self._renderer, self._mask, self._kept = reader, renderer, mask, kept
         self._order, self._least_rows, self._attempt = order, 4 * max_num_seqs, attempt
         self._journaled, self._quarantined, self._groups = journaled, quarantined, groups
+        self._standing = standing
 
     def stop(self) -> None:
         """Prepare nothing more."""
@@ -108,18 +110,21 @@ class Preparer(threading.Thread):
     def _prepare(self, index: int) -> tuple[OpenShard, list[Request]]:
         planned = self._shards[index]
         shard = OpenShard(index, planned, results=[None] * planned.rows)
+        known, shard.revision = self._standing(index) if self._standing is not None else ({}, 0)
         requests: list[Request] = []
         row = planned.first_row
         for batch in self._reader.read(planned):
             for start in range(0, batch.num_rows, _RENDER_ROWS):
                 self._check_stop()
                 piece = batch.slice(start, _RENDER_ROWS)
-                requests.extend(self._render(shard, piece, row))
+                requests.extend(self._render(shard, piece, row, known))
                 row += piece.num_rows
         shard.missing = len(requests)
         return shard, requests
 
-    def _render(self, shard: OpenShard, batch: pa.RecordBatch, first_row: int) -> Iterator[Request]:
+    def _render(
+        self, shard: OpenShard, batch: pa.RecordBatch, first_row: int, known: Mapping[int, Result]
+    ) -> Iterator[Request]:
         unknown: set[int] = set()  # rows on which the predicate itself fails, such as text that is not UTF-8
         rows: list[int] = list(range(first_row, first_row + batch.num_rows))
         if self._mask is not None:
@@ -136,11 +141,14 @@ class Preparer(threading.Thread):
             elif isinstance(made, Request) and made.row in self._quarantined:
                 words, tokens = self._quarantined[made.row], len(made.token_ids)
                 made = RowError(made.row, ErrorCode.ENGINE_CRASH, words, tokens, made.request_hash)
-            if isinstance(made, RowError):
+            if (standing := known.get(made.row)) is not None:
+                shard.put(standing)
+            elif isinstance(made, RowError):
                 shard.put(of_error(made, self._attempt))
-            elif (known := self._journaled.get(made.row)) is not None and known.request_hash == made.request_hash:
-                shard.put(known)
-                shard.reused += 1
+            elif (journaled := self._journaled.get(made.row)) is not None and (
+                journaled.request_hash == made.request_hash
+            ):
+                shard.put(journaled)
             else:
                 yield made
 

@@ -38,16 +38,20 @@ class PreparedJob:
     earlier: list[Commit] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     stored: Summary | None = None  # set when there is nothing to do
+    retry: frozenset[str] = frozenset()  # error codes whose rows run again; their parts are replaced
 
     @property
     def left(self) -> list[int]:
-        """Shards without a part."""
+        """Shards without a part, and those with rows to retry."""
         done = {commit.shard for commit in self.earlier}
         return [index for index in range(len(self.plan.shards)) if index not in done]
 
 
-def prepare(job: JobSpec, frozen_input: bool = False) -> PreparedJob:
-    """Check everything, plan or find the earlier plan, take the lock. Raises Refused before anything is written."""
+def prepare(job: JobSpec, frozen_input: bool = False, retry: frozenset[str] = frozenset()) -> PreparedJob:
+    """Check everything, plan or find the earlier plan, take the lock. Raises Refused before anything is written.
+
+    With `retry`, rows of a finished job that failed with one of these codes are to run again.
+    """
     began = time.monotonic()
     resolved = resolve_references(job)
     store = open_store(resolved.output.path, resolved.output.storage_options)
@@ -63,8 +67,8 @@ def prepare(job: JobSpec, frozen_input: bool = False) -> PreparedJob:
     else:
         paths = compare(frozen, plan, store.url, frozen_input)
         plan = frozen
-    prepared = PreparedJob(job, resolved, store, plan, paths, OutputLock(None), began)
-    prepared.stored = nothing_to_do(store, plan, job)
+    prepared = PreparedJob(job, resolved, store, plan, paths, OutputLock(None), began, retry=retry)
+    prepared.stored = nothing_to_retry(store, plan, retry) if retry else nothing_to_do(store, plan, job)
     if prepared.stored is None:
         _begin(prepared)
     prepared.plan_s = time.monotonic() - began
@@ -90,6 +94,15 @@ def nothing_to_do(store: Store, plan: Plan, job: JobSpec) -> Summary | None:
     return stored if state == stored.state else None
 
 
+def nothing_to_retry(store: Store, plan: Plan, codes: frozenset[str]) -> Summary | None:
+    """The stored summary, if no row failed with one of these codes; raises OutputError if the job is not finished."""
+    data = store.read(SUMMARY)
+    if data is None or len(committed_shards(store)) < len(plan.shards):
+        raise OutputError(f"The job in {store.url} is not finished: run it first. Nothing was changed.")
+    stored = Summary.model_validate_json(data)
+    return None if codes & stored.errors.keys() else stored
+
+
 def _begin(prepared: PreparedJob) -> None:
     """Everything that writes: only with the lock in hand."""
     store = prepared.store
@@ -103,7 +116,8 @@ def _begin(prepared: PreparedJob) -> None:
         elif frozen.fingerprint != prepared.plan.fingerprint:
             raise OutputError(f"The output {store.url} was begun by another job just now. Nothing was changed.")
         warn_of_versions("batchjobs", {prepared.plan.versions["batchjobs"]}, versions()["batchjobs"])
-        prepared.earlier = read_commits(store, committed_shards(store))
+        commits = read_commits(store, committed_shards(store))
+        prepared.earlier = [commit for commit in commits if not prepared.retry & commit.errors.keys()]
         prepared.attempts = close_lost(store, read_attempts(store))
     except BaseException:
         prepared.lock.release()

@@ -9,18 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 from batchjobs.checkpoint import committed_shards, read_part
-from batchjobs.fingerprint import model_id
 from batchjobs.job import finish, prepare, run
 from batchjobs.plan import read_dataset
 from batchjobs.progress import Reporter
-from batchjobs.prompts import Renderer, RowError
-from batchjobs.reader import ShardReader
+from batchjobs.prompts import RowError
+from batchjobs.render import rendered
 from batchjobs.spec import resolve_references
-from batchjobs.tokens import load_tokenizer
 from schemas.job import JobSpec, OutputSpec
 from schemas.plan import Plan
-
-_NO_LIMIT = 2**31  # lengths and ids are judged by the run itself
 
 
 def preview(job: JobSpec, rows: int, reporter: Reporter) -> list[dict[str, Any]]:
@@ -65,17 +61,8 @@ def _prompts(job: JobSpec, plan: Plan) -> dict[int, str]:
     """The rendered prompt of each row, as the engine got it."""
     resolved = resolve_references(job)
     dataset = read_dataset(resolved)
-    renderer = Renderer(resolved, dataset.schema, plan.as_of, keep_text=True)
-    renderer.connect(load_tokenizer(resolved, plan.as_of), _NO_LIMIT, _NO_LIMIT, model_id(plan.model))
-    reader = ShardReader(dataset.fs, [f.path for f in dataset.files], dataset.files, dataset.schema, renderer.columns)
-    prompts = {}
-    for shard in dataset.shards:
-        row = shard.first_row
-        for batch in reader.read(shard):
-            made = renderer.requests(batch, range(row, row + batch.num_rows))
-            prompts.update({m.row: m.text or str(m.token_ids) for m in made if not isinstance(m, RowError)})
-            row += batch.num_rows
-    return prompts
+    made = rendered(resolved, plan, dataset, dataset.shards)
+    return {m.row: m.text or str(m.token_ids) for m in made if not isinstance(m, RowError)}
 
 
 def side_by_side(pairs: list[dict[str, Any]]) -> str:

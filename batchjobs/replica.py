@@ -26,6 +26,7 @@ from batchjobs.predicate import Predicate
 from batchjobs.prepare import Preparer
 from batchjobs.prompts import Renderer
 from batchjobs.reader import ShardReader
+from batchjobs.standing import StandingResults
 from batchjobs.store import open_store
 from batchjobs.tokens import load_tokenizer
 from schemas.job import JobSpec
@@ -55,7 +56,7 @@ def build(order: dict[str, Any], commands: Commands, events: Sender) -> tuple[Fe
 
     store = open_store(job.output.path, job.output.storage_options)
     journal = Journal(store, order["attempt"], plan.shards)
-    journal.load(committed_shards(store))
+    journal.load(committed_shards(store) - set(order["retried_shards"]))
     collector = Collector(
         store,
         plan.result_schema,
@@ -81,6 +82,7 @@ def build(order: dict[str, Any], commands: Commands, events: Sender) -> tuple[Fe
         journal.earlier,
         {int(row): words for row, words in order["quarantined"].items()},
         groups,
+        StandingResults(store, job.output.prefix, frozenset(order["retry"])).of if order["retry"] else None,
     )
     return Feeder(engine, preparer, collector, commands, events, groups), engine
 

@@ -23,6 +23,7 @@ from batchjobs.profiles import ProfileStore
 from batchjobs.progress import Reporter, progress_of
 from batchjobs.remedies import Remedy, Situation, remedy_for
 from batchjobs.suspects import Suspects
+from schemas.records import ErrorCode
 
 logger = logging.getLogger("batchjobs")
 
@@ -46,7 +47,9 @@ class Run:
         self._last_reason: str | None = None
         if why is not None:
             logger.warning("Settings are not the job's own: %s.", why)
-        self._suspects = Suspects({row: words for a in prepared.attempts for row, words in a.quarantined.items()})
+        forgiven = ErrorCode.ENGINE_CRASH in prepared.retry
+        known = {row: words for attempt in prepared.attempts for row, words in attempt.quarantined.items()}
+        self._suspects = Suspects({} if forgiven else known)
         self._deaths: dict[Cause, int] = {}
         self._without_progress = 0
 

@@ -23,7 +23,7 @@ class OpenShard:
     results: list[Result | None] = field(default_factory=list)  # by position in the shard; None: filtered, or not done
     filtered: int = 0
     missing: int = 0  # requests without a result
-    reused: int = 0  # rows whose result was in the journal of an earlier attempt
+    revision: int = 0  # of the part: above 0 it replaces one
     opened: float = field(default_factory=time.monotonic)
     window: Window | None = None
 

@@ -15,12 +15,9 @@ from vllm import LLM, SamplingParams
 
 from batchjobs.engines.base import Request
 from batchjobs.engines.vllm import llm_arguments
-from batchjobs.fingerprint import model_id
 from batchjobs.plan import make_plan, read_dataset
-from batchjobs.prompts import Renderer
-from batchjobs.reader import ShardReader
+from batchjobs.render import rendered
 from batchjobs.spec import load_job, resolve_references
-from batchjobs.tokens import load_tokenizer
 
 
 def requests_of(job_file: str) -> tuple[dict[str, Any], list[Request]]:
@@ -29,10 +26,7 @@ def requests_of(job_file: str) -> tuple[dict[str, Any], list[Request]]:
     resolved = resolve_references(job)
     dataset = read_dataset(resolved)
     plan = make_plan(job, resolved, dataset)
-    renderer = Renderer(resolved, dataset.schema, plan.as_of)
-    renderer.connect(load_tokenizer(resolved, plan.as_of), 2**31, 2**31, model_id(plan.model))
-    reader = ShardReader(dataset.fs, [f.path for f in dataset.files], dataset.files, dataset.schema, renderer.columns)
-    made = [m for shard in dataset.shards for b in reader.read(shard) for m in renderer.requests(b, range(b.num_rows))]
+    made = rendered(resolved, plan, dataset, dataset.shards)
     return llm_arguments(resolved), [request for request in made if isinstance(request, Request)]
 
 

@@ -138,11 +138,17 @@ def level_of(line: str) -> int:
 def publish_summary(summary: Summary) -> None:
     """The summary as a markdown artifact; runs of one job are versions of one key. Never raises."""
     try:
-        create_markdown_artifact(
-            markdown(summary), key=artifact_key(summary.job, "summary"), description=summary.message or summary.state
-        )
+        key = artifact_key(summary.job, "summary")
+        create_markdown_artifact(markdown(summary), key=key, description=headline(summary))
     except Exception as error:
         logger.warning("The Prefect API does not answer; it did not get the summary. %s", _short(error))
+
+
+def headline(summary: Summary) -> str:
+    """What the list of artifacts shows of a summary: one line."""
+    rows, cost = summary.rows, summary.cost.usd_total
+    told = [summary.state, f"{rows.ok:,} of {rows.planned - rows.filtered:,} rows ok", f"{rows.error:,} errors"]
+    return " · ".join([*told, duration(summary.seconds.wall), *([] if cost is None else [f"${cost:,.4f}"])])
 
 
 def artifact_key(*parts: str) -> str:

@@ -1,0 +1,55 @@
+"""`batchjobs retry-failed`: run the rows of a finished job again that failed for no reason of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import yaml
+
+from batchjobs.errors import OutputError, SpecError
+from batchjobs.job import finish, prepare, run
+from batchjobs.output import SPEC, not_ours
+from batchjobs.progress import Reporter
+from batchjobs.spec import parse_job
+from batchjobs.store import open_store
+from schemas.job import JobSpec
+from schemas.records import ErrorCode
+from schemas.summary import Summary
+
+# What the row itself says will not change: these would fail again.
+OF_THE_ROW = frozenset({
+    ErrorCode.NULL_PROMPT, ErrorCode.EMPTY_PROMPT, ErrorCode.PROMPT_TOO_LONG, ErrorCode.TEMPLATE_ERROR,
+    ErrorCode.BAD_MESSAGES, ErrorCode.BAD_TOKEN_IDS, ErrorCode.BAD_SAMPLING, ErrorCode.BAD_VALUE,
+})  # fmt: skip
+DEFAULT_CODES = frozenset(ErrorCode) - OF_THE_ROW
+
+
+def retry_failed(output: str, codes: Collection[str], reporter: Reporter) -> Summary:
+    """Run again the rows with these error codes (default: those that may go well now), replacing only their parts.
+
+    Each part is replaced in one step. Raises SpecError for an unknown code, OutputError if there is no finished job.
+    """
+    unknown = sorted(set(codes) - set(ErrorCode))
+    if unknown:
+        raise SpecError(f"--code: found {unknown[0]}; allowed: {', '.join(ErrorCode)}")
+    prepared = prepare(job_of(output), frozen_input=True, retry=frozenset(codes or DEFAULT_CODES))
+    if prepared.stored is not None:
+        return prepared.stored
+    try:
+        return finish(prepared, run(prepared, reporter))
+    finally:
+        prepared.lock.release()
+
+
+def job_of(output: str) -> JobSpec:
+    """The job that an output folder belongs to, with its output where the folder is now."""
+    store = open_store(output)
+    data = store.read(SPEC)
+    if data is None:
+        raise not_ours(store)
+    try:
+        spec = yaml.safe_load(data)
+        spec["output"]["path"] = store.url
+    except (yaml.YAMLError, TypeError, KeyError) as error:
+        raise OutputError(f"{store.url}/{SPEC} cannot be read: {error}") from error
+    return parse_job(spec, where=f"{store.url}/{SPEC}")
