@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -16,7 +16,6 @@ from batchjobs.dataset import find_files, hive_columns, unify_schemas
 from batchjobs.errors import OutputError, SpecError
 from batchjobs.fingerprint import differences, fingerprint, identity, model_fingerprint
 from batchjobs.footers import read_footers
-from batchjobs.predicate import Predicate
 from batchjobs.prompts import Renderer
 from batchjobs.reader import ShardReader
 from batchjobs.sampling import row_field_names
@@ -25,6 +24,9 @@ from batchjobs.spec import resolve_references
 from schemas.job import JobSpec
 from schemas.plan import InputFile, Plan, Shard, encode_schema
 from schemas.records import RESULT_COLUMNS, result_schema
+
+if TYPE_CHECKING:
+    from batchjobs.predicate import Predicate
 
 logger = logging.getLogger("batchjobs")
 
@@ -93,10 +95,19 @@ def check_columns(job: JobSpec, dataset: Dataset, as_of: datetime) -> None:
     row_field_names(job.sampling, schema)
     if job.input.id_column is not None and job.input.id_column not in schema.names:
         raise SpecError(f"input.id_column: found {job.input.id_column}; allowed: one of {', '.join(schema.names)}")
-    if job.input.filter is not None:
-        predicate = Predicate(job.input.filter, schema)
+    predicate = predicate_of(job, schema)
+    if predicate is not None:
         for batch in _sample(dataset, predicate.columns):
             predicate.check_row_wise(batch)
+
+
+def predicate_of(job: JobSpec, schema: pa.Schema) -> Predicate | None:
+    """The job's filter. Polars is imported only for jobs that have one: it is a third of a replica's imports."""
+    if job.input.filter is None:
+        return None
+    from batchjobs.predicate import Predicate
+
+    return Predicate(job.input.filter, schema)
 
 
 def _sample(dataset: Dataset, columns: Sequence[str]) -> list[pa.RecordBatch]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from batchjobs.columns import filtered
 from batchjobs.engines.base import Request
@@ -128,10 +127,10 @@ class Preparer(threading.Thread):
         unknown: set[int] = set()  # rows on which the predicate itself fails, such as text that is not UTF-8
         rows: list[int] = list(range(first_row, first_row + batch.num_rows))
         if self._mask is not None:
-            wanted = self._mask(batch)
-            unknown = {row for row, value in zip(rows, wanted.to_pylist(), strict=True) if value is None}
-            mask = pc.fill_null(wanted, True)
-            rows = [row for row, value in zip(rows, mask.to_pylist(), strict=True) if value]
+            wanted = self._mask(batch).to_pylist()
+            unknown = {row for row, value in zip(rows, wanted, strict=True) if value is None}
+            mask = pa.array([value is not False for value in wanted])
+            rows = [row for row, value in zip(rows, wanted, strict=True) if value is not False]
             shard.filtered += batch.num_rows - len(rows)
             batch = filtered(batch, mask)
         shard.kept.append(batch.select(self._kept))

@@ -22,7 +22,7 @@ from batchjobs.errors import BatchjobsError, EngineDied
 from batchjobs.feed import Feeder
 from batchjobs.fingerprint import model_id
 from batchjobs.journal import Journal
-from batchjobs.predicate import Predicate
+from batchjobs.plan import predicate_of
 from batchjobs.prepare import Preparer
 from batchjobs.prompts import Renderer
 from batchjobs.reader import ShardReader
@@ -47,7 +47,7 @@ def build(order: dict[str, Any], commands: Commands, events: Sender) -> tuple[Fe
     info = engine.info
     events.send("ready", engine={name: getattr(info, name) for name in info.__slots__})
     renderer.connect(tokenizer, info.max_model_len, info.vocab_size, model_id(plan.model), order["lowered"])
-    predicate = Predicate(job.input.filter, plan.input_schema) if job.input.filter is not None else None
+    predicate = predicate_of(job, plan.input_schema)
     names = dict.fromkeys([*renderer.columns, *plan.kept_columns, *(predicate.columns if predicate else [])])
     fs = fsspec.url_to_fs(_first(job.input.path), **job.input.storage_options)[0]
 

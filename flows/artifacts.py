@@ -107,7 +107,7 @@ def describe(now: Progress) -> str:
     """The moment as markdown: one line that is read at a glance, one for those who look closer."""
     glance = [f"{now.rows_done:,} of {now.rows_total:,} rows"]
     if now.output_tokens_per_s is not None:
-        glance.append(f"{now.output_tokens_per_s:,.0f} output tokens/s")
+        glance.append(f"{now.output_tokens_per_s:,.0f} tokens/s")
     if now.seconds_left is not None and now.phase == "generating":
         glance.append(f"{duration(now.seconds_left)} left")
     if now.usd_so_far is not None:

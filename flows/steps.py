@@ -99,19 +99,19 @@ def _done(work: Work, step: Callable[[], State[None]]) -> State[None]:
         raise
 
 
-@task(name="plan", cache_policy=NO_CACHE, persist_result=False)
+@task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
 def plan(work: Work) -> State[None]:
     """Check the spec, find the files, cut the shards, take the lock."""
     return _done(work, work.plan)
 
 
-@task(name="run", cache_policy=NO_CACHE, persist_result=False)
+@task(name="run", task_run_name="run", cache_policy=NO_CACHE, persist_result=False)
 def run(work: Work) -> State[None]:
     """Feed the engine until every shard is committed. Goes on where an earlier run stopped."""
     return _done(work, work.run)
 
 
-@task(name="summarise", cache_policy=NO_CACHE, persist_result=False)
+@task(name="summarise", task_run_name="summarise", cache_policy=NO_CACHE, persist_result=False)
 def summarise(work: Work) -> State[None]:
     """Account for rows, tokens, seconds and money."""
     state = _done(work, work.summarise)
