@@ -6,6 +6,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -80,6 +81,8 @@ class Collector(threading.Thread):
             self._journal.flush()
         except BaseException as failure:
             self.failure = failure
+            with suppress(Exception):  # what failed may be one shard only: what is finished of the others is not lost
+                self._journal.flush()
 
     def _next(self) -> OpenShard | list[Ended] | None:
         try:

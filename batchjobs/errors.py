@@ -6,6 +6,8 @@ BatchjobsError                exit code 1, state `failed`
 │   ├── InputError            the dataset: missing, unreadable, or files that do not fit together
 │   └── OutputError           the output folder: not ours, of another job, or in use
 ├── InputChanged              a planned input file is not what it was
+├── StorageFailed             the output's storage: full, not permitted, not there (also an OSError)
+├── LeaseLost                 another run took the output over
 ├── EngineDied                the engine did not start or died: another life may go on
 └── EngineFailed              the engine fails row after row: no life will do better
 """
@@ -39,6 +41,14 @@ class OutputError(Refused):
 
 class InputChanged(BatchjobsError):
     """An input file differs from what was planned."""
+
+
+class StorageFailed(BatchjobsError, OSError):
+    """The output's storage did not do what was asked; says what and where. What is committed stays."""
+
+
+class LeaseLost(BatchjobsError):
+    """Another run took the output over, because this one gave no sign of life for too long."""
 
 
 class EngineDied(BatchjobsError):

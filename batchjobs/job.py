@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from batchjobs.accounting import summarise
+from batchjobs.errors import StorageFailed
 from batchjobs.figures import RunFigures
+from batchjobs.journal import clean_journal
 from batchjobs.output import PROGRESS, SUCCESS, SUMMARY
 from batchjobs.prepared import PreparedJob, prepare
 from batchjobs.progress import Reporter
@@ -15,28 +18,50 @@ from schemas.summary import Summary
 
 __all__ = ["PreparedJob", "finish", "prepare", "run", "run_job"]
 
+logger = logging.getLogger("batchjobs")
+
 
 def finish(prepared: PreparedJob, figures: RunFigures) -> Summary:
-    """Write the summary (and `_SUCCESS`) and let the output go; with nothing to do, write nothing."""
+    """Write the summary (and `_SUCCESS`) and let the output go; with nothing to do, write nothing.
+
+    A summary that the storage does not take makes the job `failed`; it is returned all the same.
+    """
     if prepared.stored is not None:
         return prepared.stored
     try:
-        summary = summarise(
-            prepared.job,
-            prepared.plan,
-            prepared.earlier,
-            figures,
-            prepared.attempts,
-            time.monotonic() - prepared.began,
-            prepared.plan_s,
-        )
-        prepared.store.publish(SUMMARY, summary.model_dump_json(indent=1).encode(), replace=True)
-        if summary.state == "completed":
-            prepared.store.publish(SUCCESS, b"")
-        prepared.store.delete([PROGRESS])
+        summary = _summary(prepared, figures)
+        try:
+            _store(prepared, summary)
+        except StorageFailed as problem:
+            logger.warning("The summary is not stored: %s.", problem)
+            figures.failure = figures.failure or str(problem)
+            summary = _summary(prepared, figures)
         return summary
     finally:
         prepared.lock.release()
+
+
+def _summary(prepared: PreparedJob, figures: RunFigures) -> Summary:
+    return summarise(
+        prepared.job,
+        prepared.plan,
+        prepared.earlier,
+        figures,
+        prepared.attempts,
+        time.monotonic() - prepared.began,
+        prepared.plan_s,
+    )
+
+
+def _store(prepared: PreparedJob, summary: Summary) -> None:
+    """The summary after what it makes disposable, and `_SUCCESS` last: with it, nothing is left to be done."""
+    store = prepared.store
+    if summary.shards.committed == summary.shards.total:
+        clean_journal(store)
+    store.delete([PROGRESS])
+    store.publish(SUMMARY, summary.model_dump_json(indent=1).encode(), replace=True)
+    if summary.state == "completed":
+        store.publish(SUCCESS, b"")
 
 
 def run_job(job: JobSpec, reporter: Reporter, frozen_input: bool = False) -> Summary:

@@ -117,8 +117,19 @@ class Journal:
         """Publish what is pending as one fragment."""
         self._flushed = time.monotonic()
         if self._pending:
-            self._number += 1
-            name = fragment_name(self._attempt, self._number)
-            self._store.publish(name, fragment_bytes([result for _, result in self._pending]))
+            name = self._publish(fragment_bytes([result for _, result in self._pending]))
             self._fragments[name] = {shard for shard, _ in self._pending}
             self._pending = []
+
+    def _publish(self, data: bytes) -> str:
+        """The name that the fragment has now. One with other rows in it is not ours to count on, or to delete."""
+        while True:
+            self._number += 1
+            name = fragment_name(self._attempt, self._number)
+            if self._store.publish(name, data) or self._store.read(name) == data:
+                return name
+
+
+def clean_journal(store: Store) -> None:
+    """Remove every fragment, once every shard has its part; only the lock's holder may."""
+    store.delete([f"{JOURNAL}/{name}" for name in store.names(JOURNAL)])

@@ -78,6 +78,7 @@ class Life:
             "plan": prepared.plan.model_dump_json(),
             "paths": prepared.paths,
             "attempt": self._figures.number,
+            "epoch": prepared.lock.epoch,
             "lowered": "max_model_len" in self._settings,
             "groups": self._suspects.groups(),
             "quarantined": {str(row): words for row, words in self._suspects.quarantined.items()},

@@ -1,53 +1,75 @@
-"""One runner per output folder, on local disk: an flock that the kernel frees when its last possible writer is gone."""
+"""One runner per output folder: an flock on local disk, a lease on an object store (`lease.py`).
+
+The kernel frees an flock when its last possible writer is gone: no clock, no process number, and a runner that is
+stopped is still the holder.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
-import socket
 import time
-from datetime import UTC, datetime
+from contextlib import suppress
 from pathlib import Path
 
 from batchjobs.errors import OutputError
+from batchjobs.lease import Lease, described, myself, take
 from batchjobs.output import LOCK
-from batchjobs.store import LocalStore, Store
+from batchjobs.store import LocalStore, Store, storage_errors
 
 _PATIENCE = 5.0  # seconds: how long a killed run's replica may take to notice and die
 
 
 class OutputLock:
-    """Holds the output folder until `release`, or until this process and its replicas are gone."""
+    """Holds the output until `release`, or until this process and its replicas are gone."""
 
-    def __init__(self, descriptor: int | None) -> None:
+    def __init__(self, descriptor: int | None = None, lease: Lease | None = None) -> None:
         self.descriptor = descriptor  # handed to replicas, so that the lock outlives a killed parent as long as they do
+        self._lease = lease
+
+    @property
+    def epoch(self) -> int | None:
+        """What `lease.fenced` wants to know, here and in replicas; None on local disk, where no fence is needed."""
+        return None if self._lease is None else self._lease.epoch
 
     def release(self) -> None:
-        """Let the next runner in."""
+        """Let the next runner in. May be called again."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
+        if self._lease is not None:
+            self._lease.release()
 
 
 def acquire(store: Store) -> OutputLock:
-    """Take the lock; raises OutputError that says who holds it. An object store has none: its parts are create-only."""
-    if not isinstance(store, LocalStore):
-        return OutputLock(None)
+    """Take the output. Raises OutputError that says who holds it."""
+    return _locked(store) if isinstance(store, LocalStore) else OutputLock(lease=take(store))
+
+
+def _locked(store: LocalStore) -> OutputLock:
     file = store.root / LOCK
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    with storage_errors("lock", file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            _wait_for(descriptor, file, store.url)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    with suppress(OSError):  # who holds it is for people; on a full disk, the next write says so
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(myself()).encode(), 0)
+    return OutputLock(descriptor)
+
+
+def _wait_for(descriptor: int, file: Path, output: str) -> None:
     deadline = time.monotonic() + _PATIENCE
     while not _try(descriptor):
         if time.monotonic() > deadline:
-            os.close(descriptor)
-            raise OutputError(
-                f"The output {store.url} is in use by {_holder(file)}. Nothing was changed; wait for it, or stop it."
-            )
+            who = described(_holder(file))
+            raise OutputError(f"The output {output} is in use by {who}. Nothing was changed; wait for it, or stop it.")
         time.sleep(0.1)
-    os.truncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(_myself()).encode(), 0)
-    return OutputLock(descriptor)
 
 
 def _try(descriptor: int) -> bool:
@@ -58,13 +80,7 @@ def _try(descriptor: int) -> bool:
     return True
 
 
-def _myself() -> dict[str, str | int]:
-    return {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
-
-
-def _holder(file: Path) -> str:
-    try:
-        who = json.loads(file.read_text())
-        return f"process {who['pid']} on {who['host']} since {who['since']}"
-    except (OSError, ValueError, KeyError):
-        return "another process"
+def _holder(file: Path) -> object:
+    with suppress(OSError, ValueError):
+        return json.loads(file.read_text())
+    return None

@@ -17,6 +17,7 @@ PLAN = f"{OURS}/plan.json"
 SUMMARY = f"{OURS}/summary.json"
 PROGRESS = f"{OURS}/progress.json"  # disposable
 LOCK = f"{OURS}/lock"
+LEASE = f"{OURS}/lease"
 JOURNAL = f"{OURS}/journal"
 ATTEMPTS = f"{OURS}/attempts"
 LOGS = f"{OURS}/logs"

@@ -10,8 +10,9 @@ from batchjobs.attempts import close_lost, read_attempts
 from batchjobs.checkpoint import Commit, clean_temporary, committed_shards, read_commits
 from batchjobs.errors import OutputError
 from batchjobs.figures import RunFigures
+from batchjobs.lease import fenced
 from batchjobs.lock import OutputLock, acquire
-from batchjobs.output import OURS, PLAN, SPEC, SUMMARY, read_plan
+from batchjobs.output import OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan
 from batchjobs.plan import check_overlap, compare, make_plan, read_dataset, versions, warn_of_versions
 from batchjobs.preflight import check_engine
 from batchjobs.sampling import row_field_names
@@ -67,7 +68,7 @@ def prepare(job: JobSpec, frozen_input: bool = False, retry: frozenset[str] = fr
     else:
         paths = compare(frozen, plan, store.url, frozen_input)
         plan = frozen
-    prepared = PreparedJob(job, resolved, store, plan, paths, OutputLock(None), began, retry=retry)
+    prepared = PreparedJob(job, resolved, store, plan, paths, OutputLock(), began, retry=retry)
     prepared.stored = nothing_to_retry(store, plan, retry) if retry else nothing_to_do(store, plan, job)
     if prepared.stored is None:
         _begin(prepared)
@@ -90,6 +91,8 @@ def nothing_to_do(store: Store, plan: Plan, job: JobSpec) -> Summary | None:
     if data is None or len(committed_shards(store)) < len(plan.shards):
         return None
     stored = Summary.model_validate_json(data)
+    if (stored.state == "completed") != (store.read(SUCCESS) is not None):
+        return None  # killed between the two
     state, _ = verdict(job, plan, stored.rows, stored.shards.committed, RunFigures())
     return stored if state == stored.state else None
 
@@ -97,24 +100,27 @@ def nothing_to_do(store: Store, plan: Plan, job: JobSpec) -> Summary | None:
 def nothing_to_retry(store: Store, plan: Plan, codes: frozenset[str]) -> Summary | None:
     """The stored summary, if no row failed with one of these codes; raises OutputError if the job is not finished."""
     data = store.read(SUMMARY)
-    if data is None or len(committed_shards(store)) < len(plan.shards):
+    if len(committed_shards(store)) < len(plan.shards):
         raise OutputError(f"The job in {store.url} is not finished: run it first. Nothing was changed.")
+    if data is None:  # a retry was killed before its summary
+        return None
     stored = Summary.model_validate_json(data)
     return None if codes & stored.errors.keys() else stored
 
 
 def _begin(prepared: PreparedJob) -> None:
     """Everything that writes: only with the lock in hand."""
-    store = prepared.store
-    prepared.lock = acquire(store)
+    prepared.lock = acquire(prepared.store)
+    store = prepared.store = fenced(prepared.store, prepared.lock.epoch)
     try:
         clean_temporary(store)
-        frozen = read_plan(store)
-        if frozen is None:
+        if read_plan(store) is None:
             store.publish(SPEC, dump_job(prepared.job).encode(), replace=True)
             store.publish(PLAN, prepared.plan.model_dump_json().encode())
-        elif frozen.fingerprint != prepared.plan.fingerprint:
+        frozen = read_plan(store)  # not what we meant to write but what is there
+        if frozen is None or frozen.fingerprint != prepared.plan.fingerprint:
             raise OutputError(f"The output {store.url} was begun by another job just now. Nothing was changed.")
+        store.delete([SUCCESS, SUMMARY])  # they tell of a run that came to its end: no longer true, or not yet
         warn_of_versions("batchjobs", {prepared.plan.versions["batchjobs"]}, versions()["batchjobs"])
         commits = read_commits(store, committed_shards(store))
         prepared.earlier = [commit for commit in commits if not prepared.retry & commit.errors.keys()]

@@ -22,6 +22,7 @@ from batchjobs.errors import BatchjobsError, EngineDied
 from batchjobs.feed import Feeder
 from batchjobs.fingerprint import model_id
 from batchjobs.journal import Journal
+from batchjobs.lease import fenced
 from batchjobs.plan import predicate_of
 from batchjobs.prepare import Preparer
 from batchjobs.prompts import Renderer
@@ -54,7 +55,7 @@ def build(order: dict[str, Any], commands: Commands, events: Sender) -> tuple[Fe
     def committed(commit: Commit) -> None:
         events.send("committed", commit=commit.model_dump())
 
-    store = open_store(job.output.path, job.output.storage_options)
+    store = fenced(open_store(job.output.path, job.output.storage_options), order.get("epoch"))
     journal = Journal(store, order["attempt"], plan.shards)
     journal.load(committed_shards(store) - set(order["retried_shards"]))
     collector = Collector(

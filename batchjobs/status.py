@@ -8,9 +8,12 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from batchjobs.output import LOCK, PLAN, PROGRESS, SUMMARY, not_ours
+from batchjobs.lease import is_held
+from batchjobs.output import ATTEMPTS, LOCK, PLAN, PROGRESS, SUMMARY, not_ours
 from batchjobs.store import LocalStore, Store, open_store
 
+_SHOWN = ("attempt", "started", "ended", "cause", "failure", "remedy", "rows_done")
+_LAST_ATTEMPTS = 10
 _PART = re.compile(r"part-\d{6,}\.parquet")
 
 
@@ -22,11 +25,14 @@ def read_status(output: str) -> dict[str, Any]:
         raise not_ours(store)
     parts = sum(1 for name in store.names() if _PART.fullmatch(name))
     summary, progress = _read(store, SUMMARY), _read(store, PROGRESS)
+    attempts = [_read(store, f"{ATTEMPTS}/{name}") for name in store.names(ATTEMPTS)]
     return {
         "state": _state(store, summary, progress),
         "output": output,
         "rows": sum(rows for _, rows in plan["shards"]),
         "shards": {"total": len(plan["shards"]), "committed": parts},
+        "attempts": [{name: attempt[name] for name in _SHOWN} for attempt in attempts],
+        "quarantined": {row: words for attempt in attempts for row, words in attempt["quarantined"].items()},
         "progress": progress,
         "summary": summary,
     }
@@ -38,10 +44,10 @@ def _read(store: Store, name: str) -> Any:
 
 
 def _state(store: Store, summary: Any, progress: Any) -> str:
-    if isinstance(store, LocalStore) and _is_locked(store):
+    if _is_locked(store) if isinstance(store, LocalStore) else is_held(store):
         return "running"
     if progress is not None:  # a run in order takes it away at its end
-        return "interrupted" if isinstance(store, LocalStore) else "running or interrupted"
+        return "interrupted"
     return str(summary["state"]) if summary is not None else "interrupted"
 
 
@@ -71,6 +77,14 @@ def describe(found: dict[str, Any]) -> str:
         rows = summary["rows"]
         lines.append(f"rows    {rows['ok']:,} ok, {rows['error']:,} errors, of {found['rows']:,}")
         lines.append(summary["message"])
+    for attempt in found["attempts"][-_LAST_ATTEMPTS:]:
+        why = f": {attempt['failure']}" if attempt["failure"] else ""
+        then = f"; then {attempt['remedy']}" if attempt["remedy"] else ""
+        lines.append(
+            f"attempt {attempt['attempt']}  {attempt['cause'] or 'running'}, {attempt['rows_done']:,} rows{why}{then}"
+        )
+    for row, words in found["quarantined"].items():
+        lines.append(f"quarantined  row {row}: {words}")
     if found["state"] == "interrupted":
         lines.append("Run the same command again to go on.")
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from batchjobs.leftovers import MARK, mark_of, marked, remove_marked
+from batchjobs.status import describe, read_status
 from schemas.job import JobSpec
 from schemas.summary import Summary
 from tests.conftest import MakeJob, read_output, run_here, text_table
@@ -63,6 +64,9 @@ def test_quarantine_survives_a_run_that_is_given_up(make_job: MakeJob) -> None:
     again = make_job(text_table(12), engine={"echo": {"raise_rows": [1, 9]}}, run={"max_error_rate": 1})
     summary = run_here(again)
     assert (summary.state, quarantined(again)) == ("completed", [1, 9])
+    shown = describe(read_status(again.output.path))
+    assert "attempt 1  engine_died" in shown
+    assert "quarantined  row 1: RuntimeError: echo was told to raise at row 1" in shown
 
 
 def test_an_engine_that_dies_on_every_row_is_a_broken_engine(make_job: MakeJob) -> None:

@@ -1,0 +1,113 @@
+"""The real command through Prefect: stopped by signals, and left alone by its API."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from schemas.job import JobSpec
+from tests.conftest import MakeJob, text_table, write_spec
+from tests.flows.conftest import eventually, free_port
+from tests.flows.seen import artifacts_of, run_named, tasks_of
+
+pytestmark = pytest.mark.prefect
+
+
+@contextmanager
+def started(job: JobSpec, file: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """`batchjobs run --prefect` in a process group of its own, from the moment that it has committed a shard."""
+    command = [sys.executable, "-m", "batchjobs.cli", "run", "--prefect", "--json", str(write_spec(job, file))]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    try:
+        eventually(lambda: list(Path(job.output.path).glob("part-*")) or process.poll() is not None, bool, seconds=90)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def own_server() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A Prefect server that a test may kill: address of its API, and its process."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
+        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    url = f"http://127.0.0.1:{port}/api"
+    try:
+        eventually(lambda: answers(url), bool, seconds=120)
+        yield url, process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=1) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def test_a_sigterm_drains_and_leaves_a_partial_run(make_job: MakeJob, tmp_path: Path, prefect_api: str) -> None:
+    job = make_job(text_table(80), name="stopped", engine={"echo": {"tokens_per_s": 40}})
+    with started(job, tmp_path / "job.yaml", PREFECT_API_URL=prefect_api) as process:
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+    summary = json.loads(out)
+    assert (process.returncode, summary["state"]) == (3, "partial")
+    run = run_named("stopped")
+    assert run.state_name == "Partial"
+    assert run.state is not None
+    assert run.state.message == summary["message"]
+    assert set(tasks_of(run)) == {"plan", "run", "summarise"}
+    assert set(artifacts_of(run)) == {"progress", "markdown"}
+
+
+def test_ctrl_c_stops_the_job_but_not_the_embedded_server_that_is_told_of_it(
+    make_job: MakeJob, tmp_path: Path, prefect_home: Path
+) -> None:
+    job = make_job(text_table(80), name="interrupted", engine={"echo": {"tokens_per_s": 40}})
+    with started(job, tmp_path / "job.yaml") as process:
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: everything of the group, the server too
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "Traceback" not in err
+    with sqlite3.connect(prefect_home / "prefect.db") as database:
+        assert database.execute("select name, state_name from flow_run").fetchall() == [("interrupted", "Partial")]
+
+
+def test_an_api_that_goes_away_costs_one_warning_and_no_row(make_job: MakeJob, tmp_path: Path) -> None:
+    job = make_job(text_table(100), name="alone", engine={"echo": {"tokens_per_s": 80}})
+    with (
+        own_server() as (url, server),
+        started(job, tmp_path / "job.yaml", PREFECT_API_URL=url) as run,
+    ):
+        os.killpg(server.pid, signal.SIGKILL)
+        out, err = run.communicate(timeout=90)
+        ended = time.time()
+    summary = json.loads(out)
+    assert (run.returncode, summary["state"], summary["rows"]["ok"]) == (0, "completed", 100)
+    assert err.count("does not answer") == 1
+    assert err.count("Prefect was not told how the job ended") == 1
+    assert "Traceback" not in err
+    written = (Path(job.output.path) / "_batchjobs/summary.json").stat().st_mtime
+    assert ended - written < 30, "the end of a job must not hang on an API that is gone"
