@@ -85,7 +85,9 @@ class PrefectReporter:
 
     def _lose(self, why: str) -> None:
         if not self.lost:
-            self._also.log(f"The Prefect API does not answer; the job goes on without it. {why}")
+            text = f"The Prefect API does not answer; the job goes on without it. {why}"
+            self._run_log.warning(text)  # which a worker prints
+            self._also.log(text)
         self.lost = True
 
     def _publish(self, now: Progress) -> None:

@@ -38,7 +38,10 @@ def submit(job: JobSpec, deployment: str = "batch-inference/adhoc", tags: Sequen
     except ObjectNotFound:
         raise Refused(_no_deployment(deployment)) from None
     except PrefectHTTPStatusError as error:
-        raise Refused(f"Prefect refused the run of {deployment}: {_detail(error)}. Nothing was started.") from error
+        raise Refused(
+            f"Prefect refused the run of {deployment}, so nothing was submitted: {_detail(error)}\n"
+            "If batchjobs was upgraded since that was deployed, deploy it again: `prefect deploy --all`."
+        ) from error
     assert isinstance(run, FlowRun)  # not a coroutine: no event loop runs here
     return SubmittedRun(run.id, run.name, url_for(run))
 

@@ -54,8 +54,8 @@ class Report:
         hits = ", ".join(f"{count} {name}" for name, count in sorted(self.hits.items()))
         return (
             f"{sum(self.hits.values())} hits ({hits}) on {self.jobs} jobs of {self.rows // max(1, self.jobs)} rows: "
-            f"none lost, none double. {self.attempts} attempts, {self.redone} rows done again (allowed {self.redone_allowed}), "
-            f"engines held {self.seconds_held:.0f} s"
+            f"none lost, none double. {self.attempts} attempts, {self.redone} rows done again "
+            f"(allowed {self.redone_allowed}), engines held {self.seconds_held:.0f} s"
         )
 
 

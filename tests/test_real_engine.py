@@ -14,12 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from batchjobs.attempts import read_attempts
 from batchjobs.checkpoint import committed_shards
+from batchjobs.leftovers import mark_of, marked
 from batchjobs.spec import parse_job
 from batchjobs.store import open_store
 from schemas.job import JobSpec
 from scripts.build_data import docstring_rows
 from scripts.build_model import build_model
+from tests.chaos import name_of
 from tests.conftest import batchjobs, summary_of, write_spec
 
 pytestmark = pytest.mark.engine
@@ -60,17 +63,25 @@ def engine_processes() -> list[str]:
     return [name for name in names if name.startswith("VLLM::")]
 
 
-def test_a_killed_job_goes_on_where_it_was_and_leaves_no_engine_behind(tmp_path: Path) -> None:
-    table = pa.Table.from_pylist(docstring_rows(40))
+def wait_for_parts(job: JobSpec, count: int, running: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 240
+    while len(committed_shards(open_store(job.output.path))) < count:
+        assert running.poll() is None, "the run ended too early"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_job_whose_engine_is_killed_goes_on_by_itself_and_a_killed_job_goes_on_where_it_was(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist(docstring_rows(60))
     job = real_job(tmp_path, table)
     file = write_spec(job, tmp_path / "job.yaml")
     command = [sys.executable, "-m", "batchjobs.cli", "run", "--no-prefect", str(file)]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 180
-    while len(committed_shards(open_store(job.output.path))) < 2:
-        assert running.poll() is None, "the run ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for_parts(job, 1, running)
+    (core,) = [pid for pid in marked(mark_of(job.output.path)) if name_of(pid) == "EngineCore"]
+    os.kill(core, signal.SIGKILL)
+    wait_for_parts(job, len(committed_shards(open_store(job.output.path))) + 2, running)  # in its second life
+    assert read_attempts(open_store(job.output.path))[0].cause == "engine_died"
     running.send_signal(signal.SIGKILL)
     running.wait()
     deadline = time.monotonic() + 20
@@ -83,7 +94,7 @@ def test_a_killed_job_goes_on_where_it_was_and_leaves_no_engine_behind(tmp_path:
     summary = summary_of(batchjobs("run", "--no-prefect", "--json", file, timeout=300))
     assert summary["state"] == "completed"
     assert summary["rows"]["reused"] >= 4 * len(done)
-    assert summary["rows"]["generated"] == 40 - summary["rows"]["reused"]
+    assert summary["rows"]["generated"] == 60 - summary["rows"]["reused"]
     assert stamps == {s: os.stat(f"{job.output.path}/part-{s:06d}.parquet").st_mtime_ns for s in done}
     assert summary["engine"]["kv_cache_tokens"] > 0
     assert summary["latency"]["ttft_s"]["p50"] > 0
@@ -92,6 +103,21 @@ def test_a_killed_job_goes_on_where_it_was_and_leaves_no_engine_behind(tmp_path:
     assert results["id"].to_pylist() == table["id"].to_pylist()
     assert all(results["output"].to_pylist())
     assert engine_processes() == []
+
+
+def test_a_kv_cache_too_large_for_the_memory_is_recognised_lowered_and_finished(tmp_path: Path) -> None:
+    python = tmp_path / "python-with-little-memory"
+    python.write_text(f'#!/bin/sh\nulimit -d 5000000\nexec {sys.executable} "$@"\n')  # KiB of data, of each process
+    python.chmod(0o755)
+    engine = {"max_num_seqs": 4, "enforce_eager": True, "kv_cache_memory_bytes": 2**33, "python": str(python)}
+    job = real_job(tmp_path, pa.Table.from_pylist(docstring_rows(4)), engine=engine)
+    job = job.model_copy(update={"run": job.run.model_copy(update={"state": str(tmp_path / "state")})})
+    file = write_spec(job, tmp_path / "job.yaml")
+    summary = summary_of(batchjobs("run", "--no-prefect", "--json", file, timeout=400))
+    assert summary["state"] == "completed"
+    assert summary["attempts"][0]["cause"] == "host_oom"
+    assert summary["attempts"][0]["remedy"] == f"kv_cache_memory_bytes {2**33} -> {2**32}"
+    assert summary["attempts"][-1]["cause"] == "done"
 
 
 def bad_rows() -> list[dict[str, Any]]:

@@ -19,7 +19,6 @@ _home = tempfile.TemporaryDirectory(prefix="prefect-home-")
 os.environ["PREFECT_HOME"] = _home.name
 os.environ["DO_NOT_TRACK"] = "1"
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
-os.environ["PREFECT_SERVER_REGISTER_BLOCKS_ON_START"] = "false"  # nobody here uses blocks: servers start sooner
 os.environ.pop("PREFECT_API_URL", None)
 
 Value = TypeVar("Value")
