@@ -15,7 +15,7 @@ export DO_NOT_TRACK := 1
 export VLLM_NO_USAGE_STATS := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-.PHONY: help setup demo test test-fast check fmt bench clean
+.PHONY: help setup demo test test-fast chaos check fmt bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | \
@@ -34,11 +34,15 @@ $(MODEL): | $(READY)
 demo: $(READY) $(MODEL) ## run the demo job for real (ROWS=256, FRESH=1 starts over)
 	@$(BIN)/python scripts/demo.py --rows $(ROWS) $(if $(filter-out 0,$(FRESH)),--fresh)
 
-test: $(READY) $(MODEL) ## run every test (ARGS= goes to pytest)
-	@$(BIN)/python -m pytest $(ARGS)
+test: test-fast $(MODEL) ## run every test (ARGS= goes to pytest)
+	@$(BIN)/python -m pytest -m "engine or prefect" $(ARGS)
 
 test-fast: $(READY) ## run the tests that need neither vLLM nor a Prefect server
-	@$(BIN)/python -m pytest -m "not engine and not prefect" $(ARGS)
+	@$(BIN)/python -m pytest -n 2 -m "not engine and not prefect" $(ARGS)
+
+chaos: $(READY) $(MODEL) ## 200 kills on the echo engine, 6 on the real one; nothing may be lost
+	@$(BIN)/python -m tests.chaos --kills 200
+	@$(BIN)/python -m tests.chaos --kills 6 --real
 
 check: $(READY) ## lint, formatting, types and the import contract
 	@$(BIN)/ruff check .

@@ -19,10 +19,10 @@ from batchjobs.progress import Progress, Reporter
 from batchjobs.report import duration, markdown
 from schemas.summary import Summary
 
-_FIRST_S, _EVERY_S = 1.0, 5.0  # seconds to the first look at the progress, and between looks
-_LAST_S = 3.0  # seconds that the last look may take: a job's end does not wait for an API that does not answer
 logger = logging.getLogger("batchjobs")
 
+_FIRST_S, _EVERY_S = 1.0, 5.0  # seconds to the first look at the progress, and between looks
+_LAST_S = 3.0  # seconds that the last look may take: a job's end does not wait for an API that does not answer
 _LEVEL = re.compile(r"\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b")
 
 

@@ -56,7 +56,7 @@ def _outcome(work: Work, reporter: Reporter, trouble: Exception | None) -> Summa
     if work.error is not None:
         raise work.error
     if work.summary is None:
-        raise trouble or RuntimeError("The flow run ended without a summary.")
+        raise trouble or RuntimeError("Prefect ended the flow run before the job was done; its log says why.")
     if trouble is not None:
         reporter.log(f"Prefect was not told how the job ended. {trouble}")
     return work.summary

@@ -68,7 +68,8 @@ class Work:
             give_up_on_api()
         if figures.failure is not None:
             return Failed(message=figures.failure)
-        return Completed(message=f"{'Stopped: ' * figures.stopped}{len(figures.commits):,} shards committed.")
+        come = f"{len(figures.commits):,} of {len(self.prepared.left):,} shards committed."
+        return Completed(message=f"Stopped: {come}" if figures.stopped else come)
 
     def summarise(self) -> State[None]:
         """Write the summary, give the lock back."""

@@ -70,19 +70,3 @@ def test_a_filter_leaves_the_kept_values_of_the_other_rows(make_job: MakeJob) ->
     expected = [ZOO["map"].to_pylist()[n % 3] for n in (0, 2, 3, 5, 6, 8)]
     assert after["map"].to_pylist() == expected
     assert str(after["struct"].to_pylist()) == str([ZOO["struct"].to_pylist()[n % 3] for n in (0, 2, 3, 5, 6, 8)])
-
-
-def test_two_gigabytes_of_text_do_not_overflow(make_job: MakeJob) -> None:
-    """34 rows of 64 MiB: more than a string column's 32-bit offsets can hold."""
-    big = "x" * (64 * 2**20)
-    rows = 34
-    table = pa.Table.from_batches([pa.record_batch({"text": [f"t{n}"], "blob": [big]}) for n in range(rows)])
-    job = make_job(table, run={"shard_rows": 4096})
-    del table
-    summary = run_here(job)
-    assert (summary.state, summary.rows.ok) == ("completed", rows)
-    lengths = 0
-    for part in sorted(p for p in pq.ParquetDataset(job.output.path).files):
-        for batch in pq.ParquetFile(part).iter_batches(batch_size=1, columns=["blob"]):
-            lengths += len(batch.column(0)[0].as_py())
-    assert lengths == rows * len(big) > 2**31
