@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import signal
 import threading
@@ -14,6 +15,8 @@ from batchjobs.checkpoint import Commit
 from batchjobs.deadlines import Deadlines
 from batchjobs.figures import AttemptFigures
 from batchjobs.process import ReplicaProcess
+
+logger = logging.getLogger("batchjobs")
 
 _TICK_S = 0.5
 _LEAVE_S = 30.0  # to publish and to free the engine, after the drain time
@@ -100,6 +103,9 @@ class Dispatcher:
             self._ended(message["rows"])
         elif kind == "progress":
             figures.last = message
+        elif kind == "note":
+            figures.notes.append(message["text"])
+            logger.warning("Attempt %d: %s.", figures.number, message["text"])
         elif kind == "committed":
             self._committed(Commit.model_validate(message["commit"]))
         elif kind == "failed":

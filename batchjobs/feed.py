@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from batchjobs.channel import Sender
 from batchjobs.collect import Collector, Ended
 from batchjobs.commands import Commands
+from batchjobs.concurrency import Concurrency
 from batchjobs.engines.base import Engine, Request, RequestRejected
 from batchjobs.errors import EngineDied
 from batchjobs.prepare import Preparer
@@ -36,7 +37,7 @@ class Feeder:
         self._engine, self._preparer, self._collector = engine, preparer, collector
         self._commands, self._events = commands, events
         self._slots = engine.info.max_num_seqs
-        self._backlog = 2 * self._slots  # enough for the scheduler to choose from, little enough to be cheap
+        self._concurrency = Concurrency(self._slots)
         self._waiting: deque[tuple[Request, OpenShard]] = deque()
         self._in_flight: dict[int, tuple[Request, OpenShard]] = {}
         self._groups = groups  # suspects of an earlier death: row -> group; a group runs alone
@@ -95,7 +96,7 @@ class Feeder:
 
     def _choose(self) -> list[tuple[Request, OpenShard]]:
         chosen: list[tuple[Request, OpenShard]] = []
-        while len(self._in_flight) + len(chosen) < self._backlog and (self._waiting or self._take_window()):
+        while len(self._in_flight) + len(chosen) < self._concurrency.limit and (self._waiting or self._take_window()):
             group = self._groups.get(self._waiting[0][0].row)
             if group != self._group:
                 if self._in_flight or chosen:
@@ -163,6 +164,9 @@ class Feeder:
             return
         self._next_progress = time.monotonic() + _PROGRESS_S
         tally, stats = self._collector.tally, self._engine.stats()
+        slowed = self._concurrency.look(stats, tally.rows - tally.rejected)
+        if slowed is not None:
+            self._events.send("note", text=slowed)
         self._events.send(
             "progress",
             rows={

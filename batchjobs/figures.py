@@ -24,6 +24,7 @@ class AttemptFigures:
     stopped: bool = False  # it left because it was asked to
     failure: str | None = None  # a sentence, if it did not leave in order
     engine_failed: bool = False  # the engine's failure, which another life may survive
+    notes: list[str] = field(default_factory=list)  # what the replica changed by itself
     oom_kills: int = 0  # of the kernel, while it lived
 
 

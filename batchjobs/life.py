@@ -119,6 +119,7 @@ class Life:
             update={
                 "cause": str(cause),
                 "failure": self._figures.failure,
+                "notes": self._figures.notes,
                 "evidence": [] if ended_well else self.log_tail()[-_EVIDENCE_LINES:],
                 "remedy": remedy.reason if remedy is not None else None,
                 "quarantined": dict(suspects.confirmed),

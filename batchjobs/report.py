@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from schemas.summary import Percentiles, Rate, Summary
+from schemas.summary import Attempt, Percentiles, Rate, Summary
+
+_MOST_ATTEMPTS = 20
 
 Section = tuple[str, list[tuple[str, str]]]
 
@@ -41,6 +43,7 @@ def sections(summary: Summary) -> list[Section]:
         ("Speed of this run", _speed(summary)),
         *([("Latency of this run", _latency(summary))] if summary.latency.queue_s.p50 is not None else []),
         ("Engine", _engine(summary)),
+        *([("Attempts", attempts)] if (attempts := _attempts(summary)) else []),
         *([("Cost", _cost(summary))] if summary.cost.usd_total is not None else []),
     ]
 
@@ -118,6 +121,19 @@ def _engine(s: Summary) -> list[tuple[str, str]]:
         *pairs,
         ("held", f"{duration(s.engine_seconds.held)} in this run, {len(s.attempts)} attempts over all runs"),
     ]
+
+
+def _attempts(s: Summary) -> list[tuple[str, str]]:
+    """Those that did not simply do their work: why they ended, and what was done about it."""
+    return [
+        (f"attempt {a.attempt}", "; ".join([f"{a.cause}: {a.failure}" if a.failure else str(a.cause), *_then(a)]))
+        for a in s.attempts
+        if a.failure or a.notes
+    ][-_MOST_ATTEMPTS:]
+
+
+def _then(a: Attempt) -> list[str]:
+    return [*a.notes, *([f"next: {a.remedy}"] if a.remedy else [])]
 
 
 def _cost(s: Summary) -> list[tuple[str, str]]:

@@ -124,6 +124,7 @@ class Attempt(BaseModel):
     failure: str | None = None  # the same as a sentence, if it did not end well
     evidence: list[str] = []  # last lines of its log, if it did not end well
     remedy: str | None = None  # what the next attempt did otherwise
+    notes: list[str] = []  # what it changed by itself while it ran
     quarantined: dict[int, str] = {}  # rows set aside at its end: row -> the engine's last words
     rows_done: int = 0
     settings: dict[str, object] = {}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from batchjobs.leftovers import MARK, mark_of, marked, remove_marked
+from batchjobs.report import text
 from batchjobs.status import describe, read_status
 from schemas.job import JobSpec
 from schemas.summary import Summary
@@ -88,6 +89,7 @@ def test_out_of_memory_lowers_one_setting_at_a_time_and_the_next_job_starts_ther
     assert [a.remedy for a in summary.attempts] == ["max_num_seqs 16 -> 8", "max_num_seqs 8 -> 4", None]
     assert summary.engine.max_num_seqs == 4
     assert summary.errors == {}
+    assert "next: max_num_seqs 16 -> 8" in text(summary)
     tomorrow = run_here(make_job(text_table(40), engine=engine, output={"path": str(tmp_path / "tomorrow")}))
     assert (causes(tomorrow), tomorrow.engine.max_num_seqs) == (["done"], 4)
 
