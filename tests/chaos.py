@@ -34,6 +34,14 @@ from batchjobs.verify import verify_output
 
 ROWS, SHARD_ROWS, SEQS, TOKENS_PER_S = 240, 20, 4, 400
 POISON = (17, 121)
+REAL_HITS = (
+    ("EngineCore", signal.SIGKILL),
+    ("Worker", signal.SIGKILL),
+    ("replica", signal.SIGKILL),
+    ("dispatcher", signal.SIGKILL),
+    ("EngineCore", signal.SIGTERM),
+    ("EngineCore", signal.SIGSTOP),
+)
 _FLUSH_S = 3.0  # of the journal
 
 
@@ -87,6 +95,8 @@ class Chaos:
     def __init__(self, seed: int, kills: int, model: Path | None = None) -> None:
         self.report = Report()
         self._random, self._kills, self._model = random.Random(seed), kills, model
+        self._wanted = list(REAL_HITS)
+        self._random.shuffle(self._wanted)
 
     def go(self) -> Report:
         """Until the wanted number of hits is reached and every job is done and proven."""
@@ -120,18 +130,25 @@ class Chaos:
 
     def _pauses(self) -> Iterator[float]:
         while True:
-            yield self._random.uniform(5, 45) if self._model is not None else self._random.uniform(0.3, 2.5)
+            yield self._random.uniform(10, 50) if self._model is not None else self._random.uniform(0.3, 2.5)
 
     def _hit(self, process: subprocess.Popen[bytes], folder: Path) -> None:
-        if self._random.random() < 0.35:
+        if self._model is not None:
+            self._hit_by_name(process, folder)
+        elif self._random.random() < 0.35:
             self._hit_dispatcher(process)
-            return
-        pids = marked(mark_of(str(folder / "out")))
-        if not pids:
-            return
-        victim = self._random.choice(pids)
-        number = self._random.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
-        self._send(victim, number, name_of(victim))
+        elif pids := marked(mark_of(str(folder / "out"))):
+            victim = self._random.choice(pids)
+            number = self._random.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+            self._send(victim, number, name_of(victim))
+
+    def _hit_by_name(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        """The next of the wanted hits, so that each process of the real engine is hit; later, if it is not there yet."""
+        name, number = self._wanted[0]
+        named = {name_of(pid): pid for pid in marked(mark_of(str(folder / "out")))} | {"dispatcher": process.pid}
+        if name in named:
+            self._send(named[name], number, name)
+            self._wanted = [*self._wanted[1:], self._wanted[0]]
 
     def _hit_dispatcher(self, process: subprocess.Popen[bytes]) -> None:
         number = self._random.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
