@@ -81,8 +81,24 @@ def _ctrl_c_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def impatient() -> Iterator[None]:
+    """For a person who waits for their prompt: an API that went away holds the end up for a minute, not for ten.
+
+    What `give_up_on_api` changes inside is undone at the end. Settings that somebody has made stay as they are.
+    """
+    from prefect.events.worker import EventsWorker
+    from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    try:
+        with temporary_settings(set_defaults={PREFECT_CLIENT_MAX_RETRIES: 2, PREFECT_API_REQUEST_TIMEOUT: 10}):
+            yield
+    finally:
+        EventsWorker.set_client_override(None)
+
+
 def give_up_on_api() -> None:
-    """For a process that ends soon, and whose API is gone: what it sends from now on is dropped or tried once.
+    """Inside `impatient`, when the API is gone: what is sent to it from now on is dropped, or tried once.
 
     Prefect would try again for minutes: at the end of the run, and in the exit handlers of its log and event workers.
     """

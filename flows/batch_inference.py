@@ -6,20 +6,16 @@ from typing import Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from batchjobs.job import run_job
 from batchjobs.progress import Reporter
-from flows.api import api_configured, some_api
+from flows.api import api_configured, impatient, some_api
 from flows.logs import quiet_console
 from flows.steps import Caller, Work, called_by, carry_out, exit_code_of
 from schemas.job import JobSpec
 from schemas.summary import Summary
 
 __all__ = ["batch_inference", "exit_code_of", "run_in_process"]
-
-# A person waits for their prompt: an API that went away during the job may hold its end up for a minute, not for ten.
-_IMPATIENT = {PREFECT_CLIENT_MAX_RETRIES: 2, PREFECT_API_REQUEST_TIMEOUT: 10}
 
 
 @flow(name="batch-inference", flow_run_name="{job.name}", persist_result=False)
@@ -41,7 +37,7 @@ def run_in_process(job: JobSpec, frozen_input: bool, reporter: Reporter) -> Summ
     quiet_console()
     caller, trouble = Caller(reporter, has_ui=api_configured()), None
     try:
-        with some_api(), temporary_settings(set_defaults=_IMPATIENT), called_by(caller):
+        with some_api(), impatient(), called_by(caller):
             batch_inference(job, frozen_input, return_state=True)
     except Exception as error:
         trouble = error

@@ -143,7 +143,7 @@ class Chaos:
             self._send(victim, number, name_of(victim))
 
     def _hit_by_name(self, process: subprocess.Popen[bytes], folder: Path) -> None:
-        """The next of the wanted hits, so that each process of the real engine is hit; later, if it is not there yet."""
+        """The next of the wanted hits, so that each process of the engine is hit; later, if it is not there yet."""
         name, number = self._wanted[0]
         named = {name_of(pid): pid for pid in marked(mark_of(str(folder / "out")))} | {"dispatcher": process.pid}
         if name in named:

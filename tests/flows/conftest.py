@@ -17,6 +17,9 @@ import pytest
 assert "prefect" not in sys.modules, "Prefect reads its home when it is imported, which must not happen before this"
 _home = tempfile.TemporaryDirectory(prefix="prefect-home-")
 os.environ["PREFECT_HOME"] = _home.name
+# Prefect 3.7 looks for these two under ~/.prefect even when PREFECT_HOME is another folder.
+os.environ["PREFECT_RESULTS_LOCAL_STORAGE_PATH"] = f"{_home.name}/storage"
+os.environ["PREFECT_SERVER_MEMO_STORE_PATH"] = f"{_home.name}/memo_store.toml"
 os.environ["DO_NOT_TRACK"] = "1"
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 os.environ.pop("PREFECT_API_URL", None)

@@ -46,9 +46,10 @@ def artifacts_of(run: FlowRun) -> dict[str, Artifact]:
 
 
 def log_of(run: FlowRun) -> list[Log]:
-    """Its log, from first to last line."""
+    """Its log, from the first line to the flow run's own last one."""
     return eventually(
-        lambda: _log(run.id), lambda lines: any("Finished in state" in line.message for line in lines[-1:])
+        lambda: _log(run.id),
+        lambda lines: any(line.task_run_id is None and "Finished in state" in line.message for line in lines),
     )
 
 

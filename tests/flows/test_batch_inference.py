@@ -63,6 +63,7 @@ def test_a_job_is_one_flow_run_with_three_tasks_and_two_artifacts(make_job: Make
     for shown in ("20 of 20 rows", "tokens/s", "$0.0", "0 errors", "attempt 1", "5 of 5 shards committed"):
         assert shown in progress.description
     assert told.key == "docs-all-summary"
+    assert str(told.description).startswith("completed · 20 of 20 rows ok · 0 errors · ")
     assert "| ok | 20 |" in str(told.data)
     assert watcher.seen[-1].rows_done == 20
     assert any(f"/flow-run/{run.id}" in line for line in watcher.lines)
@@ -109,8 +110,7 @@ def test_a_broken_engine_ends_as_failed_with_its_log_lines_under_the_flow_run(ma
     run, state, exit_code = state_of(job)
     assert (summary.state, state, exit_code) == ("failed", "Failed", 1)
     assert tasks_of(run)["run"].state_name == "Failed"
-    errors = [line.message for line in log_of(run) if line.level >= 40]
-    assert any("batchjobs.replica" in line for line in errors)
+    assert any("batchjobs.replica" in line.message and line.level == 40 for line in log_of(run))
     assert any("batchjobs.replica" in line for line in watcher.lines)
     assert lock_is_free(job)
 
