@@ -92,7 +92,7 @@ def count_rows(plan: Plan, earlier: list[Commit], now: list[Commit]) -> Rows:
 
 def verdict(job: JobSpec, plan: Plan, rows: Rows, committed: int, run: RunFigures) -> tuple[State, str]:
     """The final state, and what to tell a person."""
-    shards = f"{committed} of {len(plan.shards)} shards are committed"
+    shards = f"{committed:,} of {len(plan.shards):,} shards are committed"
     if run.failure is not None:
         return "failed", f"{run.failure}. {shards}; run the same command again to go on."
     if committed < len(plan.shards):
@@ -101,9 +101,9 @@ def verdict(job: JobSpec, plan: Plan, rows: Rows, committed: int, run: RunFigure
     if rate > job.run.max_error_rate:
         return (
             "partial",
-            f"{rows.error} of {rows.total} rows failed ({rate:.2%}); max_error_rate is {job.run.max_error_rate:.2%}.",
+            f"{rows.error:,} of {rows.total:,} rows failed ({rate:.2%}, max_error_rate {job.run.max_error_rate:.2%}).",
         )
-    return "completed", f"All {plan.rows} rows are accounted for."
+    return "completed", f"All {plan.rows:,} rows are accounted for."
 
 
 def count_tokens(commits: list[Commit], run: RunFigures) -> Tokens:

@@ -6,6 +6,7 @@ import logging
 import time
 
 from batchjobs.accounting import summarise
+from batchjobs.checkpoint import clean_temporary
 from batchjobs.errors import StorageFailed
 from batchjobs.figures import RunFigures
 from batchjobs.journal import clean_journal
@@ -58,6 +59,7 @@ def _store(prepared: PreparedJob, summary: Summary) -> None:
     store = prepared.store
     if summary.shards.committed == summary.shards.total:
         clean_journal(store)
+    clean_temporary(store)
     store.delete([PROGRESS])
     store.publish(SUMMARY, summary.model_dump_json(indent=1).encode(), replace=True)
     if summary.state == "completed":
@@ -68,7 +70,6 @@ def run_job(job: JobSpec, reporter: Reporter, frozen_input: bool = False) -> Sum
     """All three steps."""
     prepared = prepare(job, frozen_input)
     try:
-        figures = run(prepared, reporter) if prepared.stored is None else RunFigures()
-        return finish(prepared, figures)
+        return finish(prepared, run(prepared, reporter))
     finally:
         prepared.lock.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from batchjobs.attempts import renewed, write_attempt
 from batchjobs.causes import Cause
+from batchjobs.errors import StorageFailed
 from batchjobs.figures import AttemptFigures
 from batchjobs.leftovers import MARK, mark_of
 from batchjobs.output import LOGS, PROGRESS
@@ -21,9 +23,11 @@ from batchjobs.prepared import PreparedJob
 from batchjobs.process import ReplicaProcess, last_lines
 from batchjobs.progress import Progress
 from batchjobs.remedies import Remedy, Settings, with_settings
-from batchjobs.store import LocalStore
+from batchjobs.store import LocalStore, storage_errors
 from batchjobs.suspects import Suspects
 from schemas.summary import Attempt
+
+logger = logging.getLogger("batchjobs")
 
 _HEARTBEAT_S = 3.0  # between writes of progress.json and of the attempt's record
 _TAIL_LINES = 200  # of the log, to find the cause
@@ -43,7 +47,7 @@ class Life:
         self._prepared, self._figures, self._suspects = prepared, figures, suspects
         self._settings = settings
         self._log = Path()
-        self._next_beat = 0.0
+        self._next_beat, self._warned = 0.0, False
         self._record = self._new_record()
 
     def _new_record(self) -> Attempt:
@@ -64,7 +68,8 @@ class Life:
         with tempfile.TemporaryDirectory(prefix="batchjobs-") as temporary:
             store = self._prepared.store
             folder = store.root / LOGS if isinstance(store, LocalStore) else Path(temporary)
-            folder.mkdir(parents=True, exist_ok=True)
+            with storage_errors("write", folder):
+                folder.mkdir(parents=True, exist_ok=True)
             self._log = folder / f"{self._figures.number:04d}.log"
             yield
 
@@ -95,8 +100,19 @@ class Life:
         self._renew()
         if time.monotonic() >= self._next_beat:
             self._next_beat = time.monotonic() + _HEARTBEAT_S
-            self._prepared.store.publish(PROGRESS, now.model_dump_json().encode(), replace=True)
-            write_attempt(self._prepared.store, self._record)
+            with self._worth_a_warning():
+                self._prepared.store.publish(PROGRESS, now.model_dump_json().encode(), replace=True)
+                write_attempt(self._prepared.store, self._record)
+
+    @contextmanager
+    def _worth_a_warning(self) -> Iterator[None]:
+        """What is for people only, and cannot be stored, is no reason to fail a run whose parts can be."""
+        try:
+            yield
+        except StorageFailed as problem:
+            if not self._warned:
+                logger.warning("Progress and attempt records are not stored: %s. The run goes on.", problem)
+            self._warned = True
 
     def _renew(self) -> None:
         figures = self._figures
@@ -126,7 +142,8 @@ class Life:
             }
         )
         suspects.confirmed.clear()
-        write_attempt(self._prepared.store, self._record)
         self._prepared.attempts = [*self._prepared.attempts, self._record]
-        if not isinstance(self._prepared.store, LocalStore) and self._log.exists():
-            self._prepared.store.publish(f"{LOGS}/{self._log.name}", self._log.read_bytes(), replace=True)
+        with self._worth_a_warning():
+            write_attempt(self._prepared.store, self._record)
+            if not isinstance(self._prepared.store, LocalStore) and self._log.exists():
+                self._prepared.store.publish(f"{LOGS}/{self._log.name}", self._log.read_bytes(), replace=True)

@@ -50,7 +50,7 @@ def acquire(store: Store) -> OutputLock:
 def _locked(store: LocalStore) -> OutputLock:
     file = store.root / LOCK
     with storage_errors("lock", file):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        store.make_folder(file.parent)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             _wait_for(descriptor, file, store.url)

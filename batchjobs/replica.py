@@ -93,12 +93,17 @@ def _first(path: str | list[str]) -> str:
 
 
 def main() -> None:
-    """The life of a replica; leaves with 0 after `bye`, else with 1 after `failed`."""
+    """What the dispatcher starts."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(asctime)s %(name)s: %(message)s", stream=sys.stderr)
     events = Sender(int(sys.argv[1]))
     commands = Commands(events)
     order = commands.first()
     commands.start()
+    live(order, commands, events)
+
+
+def live(order: dict[str, Any], commands: Commands, events: Sender) -> None:
+    """The life of a replica; returns after `bye`, else exits with 1 after `failed`."""
     engine = None
     try:
         feeder, engine = build(order, commands, events)

@@ -25,13 +25,17 @@ def markdown(summary: Summary) -> str:
     for title, pairs in sections(summary):
         lines += [
             "",
-            f"## {title}",
-            "",
-            "| | |",
+            f"| {title} | |",
             "| --- | --- |",
-            *(f"| {n} | {v.replace('|', chr(92) + '|')} |" for n, v in pairs),
+            *(f"| {_cell(name)} | {_cell(value)} |" for name, value in pairs),
         ]
     return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """Markdown drops leading blanks, which mark what is part of the line above, and splits at bars and line ends."""
+    indented = f"· {text.strip()}" if text.startswith("  ") else text
+    return " ".join(indented.replace("|", "\\|").split("\n"))
 
 
 def sections(summary: Summary) -> list[Section]:

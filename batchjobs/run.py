@@ -32,7 +32,9 @@ _SUSPICIOUS = frozenset({Cause.ENGINE_DIED, Cause.DEVICE_ASSERT, Cause.HANG})
 
 def run(prepared: PreparedJob, reporter: Reporter) -> RunFigures:
     """Run what is left; commits appear as shards finish. Holds the lock that `prepare` took."""
-    return Run(prepared, reporter).go() if prepared.left else RunFigures()
+    if prepared.stored is not None or not prepared.left:
+        return RunFigures()
+    return Run(prepared, reporter).go()
 
 
 class Run:

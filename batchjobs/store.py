@@ -67,14 +67,15 @@ class LocalStore:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.url = str(root)
+        self._lasting: set[Path] = set()  # folders whose names this process has brought to the disk
 
     def publish(self, name: str, data: bytes | memoryview, replace: bool = False) -> bool:
         """See Store. When it fails (disk full, permission), nothing is visible under the name, or all of it."""
         final = self.root / name
         temporary = self.root / TMP / f"{final.name}.{uuid.uuid4().hex}"
         with storage_errors("write", final):
-            _make_folder(temporary.parent)
-            _make_folder(final.parent)
+            self.make_folder(temporary.parent)
+            self.make_folder(final.parent)
             try:
                 _write_durably(temporary, data)
                 if not _put_in_place(temporary, final, replace):
@@ -84,6 +85,19 @@ class LocalStore:
                     os.unlink(temporary)
             _sync_folder(final.parent)
         return True
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder that lasts. One that is there may come from a run that was killed before it did."""
+        there = folder.is_dir()
+        if there and folder in self._lasting:
+            return
+        if not there:
+            self.make_folder(folder.parent)
+            with suppress(FileExistsError):
+                os.mkdir(folder)
+        if not there or self.root in folder.parents:  # what was above the output before us is not ours to read
+            _sync_folder(folder.parent)
+        self._lasting.add(folder)
 
     def read(self, name: str) -> bytes | None:
         """See Store."""
@@ -109,15 +123,6 @@ class LocalStore:
         """See Store."""
         with storage_errors("read", self.root / name), _reading(self.root / name) as stream:
             yield stream
-
-
-def _make_folder(folder: Path) -> None:
-    if folder.is_dir():
-        return
-    _make_folder(folder.parent)
-    with suppress(FileExistsError):
-        os.mkdir(folder)
-    _sync_folder(folder.parent)
 
 
 def _write_durably(file: Path, data: bytes | memoryview) -> None:

@@ -24,6 +24,7 @@ from flows.logs import batchjobs_log_in_run, expect_failed_states, show_url
 from schemas.job import JobSpec
 from schemas.summary import EXIT_CODES, Summary
 
+_MOST_DRAIN_S = 25.0
 _NAMES = {"refused": "Refused", "partial": "Partial"}  # states of ours that Prefect has no type for
 
 
@@ -49,7 +50,7 @@ class Work:
 
     def plan(self) -> State[None]:
         """Prepare the job; takes the lock."""
-        self.prepared = prepared = core.prepare(self.spec(), self.frozen_input)
+        self.prepared = prepared = core.prepare(drained_in_time(self.spec()), self.frozen_input)
         if prepared.stored is not None:
             return Completed(message="Everything is done already.")
         rows, shards, left = prepared.plan.rows, len(prepared.plan.shards), len(prepared.left)
@@ -86,6 +87,12 @@ class Work:
         finally:
             if self.prepared is not None:
                 self.prepared.lock.release()
+
+
+def drained_in_time(job: JobSpec) -> JobSpec:
+    """The job with a drain time that ends before Prefect kills what it has asked to leave (30 s)."""
+    drain = min(job.run.drain_seconds, _MOST_DRAIN_S)
+    return job.model_copy(update={"run": job.run.model_copy(update={"drain_seconds": drain})})
 
 
 def _done(work: Work, step: Callable[[], State[None]]) -> State[None]:

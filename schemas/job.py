@@ -37,8 +37,8 @@ class PromptSpec(Section):
     user: str | None = Field(None, description="User message (Jinja over the row's columns), rendered as a chat.")
     template: str | None = Field(None, description="The whole prompt (Jinja over the row's columns), without a chat.")
     column: str | None = Field(None, description="Text column that is the whole prompt, without a chat template.")
-    messages_column: str | None = Field(None, description="Column of chat messages: list<struct<role, content>>.")
-    token_ids_column: str | None = Field(None, description="Column of token ids: list<int>.")
+    messages_column: str | None = Field(None, description="Column of chat messages: `list<struct<role, content>>`.")
+    token_ids_column: str | None = Field(None, description="Column of token ids: `list<int>`.")
     chat_template: str | None = Field(None, description="Chat template, as text or a file; default the model's own.")
     chat_template_kwargs: dict[str, Any] = Field(
         default_factory=dict, description="Extra variables of the chat template, e.g. enable_thinking: false."

@@ -12,6 +12,7 @@ from batchjobs.job import prepare
 from batchjobs.progress import Progress, Silent
 from flows import batch_inference as flow_module
 from flows.batch_inference import batch_inference, exit_code_of, run_in_process
+from flows.steps import drained_in_time
 from schemas.job import JobSpec
 from schemas.summary import Summary
 from tests.conftest import MakeJob, text_table
@@ -172,3 +173,8 @@ def test_without_an_api_that_takes_the_run_the_job_runs_all_the_same(
     watcher = Watcher()
     assert run_in_process(make_job(), False, watcher).state == "completed"
     assert any("runs without it. no route" in line for line in watcher.lines)
+
+
+def test_a_drain_ends_before_prefect_kills(make_job: MakeJob) -> None:
+    assert drained_in_time(make_job(run={"drain_seconds": 60})).run.drain_seconds == 25
+    assert drained_in_time(make_job(run={"drain_seconds": 5})).run.drain_seconds == 5

@@ -1,0 +1,81 @@
+"""A whole job in this one process: its replica is a thread, nothing waits, and only the storage is real."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchjobs import journal, lease, life, plan, prepared, profiles, replica, run
+
+
+class ReplicaHere:
+    """A replica as a thread of this process, seen from both sides: as its dispatcher and as its own code see it."""
+
+    pid = 0
+    stop_by = None
+
+    def __init__(self, python: str, environment: Any, log: Path, descriptor: int | None, order: dict[str, Any]) -> None:
+        self.events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._shards: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._order = json.loads(json.dumps(order))
+        self._code = 1
+        threading.Thread(target=self._live, daemon=True).start()
+
+    def _live(self) -> None:
+        commands: Any = self
+        events: Any = _Events(self.events)
+        try:
+            replica.live(self._order, commands, events)
+            self._code = 0
+        finally:
+            self.events.put({"kind": "end"})
+
+    def next_shard(self) -> int | None:
+        self.events.put({"kind": "ask"})
+        return self._shards.get()
+
+    def send(self, kind: str, **fields: Any) -> None:
+        if kind == "shard":
+            self._shards.put(fields["shard"])
+
+    def wait(self) -> int:
+        return self._code
+
+    def kill(self) -> None:
+        """It has ended by itself."""
+
+    def held_s(self) -> float:
+        return 1.0
+
+    def important_lines(self) -> list[str]:
+        return []
+
+
+class _Events:
+    def __init__(self, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+        self._inbox = inbox
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self._inbox.put(json.loads(json.dumps({"kind": kind, **fields})))
+
+
+def in_one_process(patch: pytest.MonkeyPatch, state: Path) -> None:
+    """Jobs run in this process from now on, flush the journal at once, and wait for nobody."""
+    patch.setenv("XDG_STATE_HOME", str(state))
+    patch.setattr(life, "ReplicaProcess", ReplicaHere)
+    patch.setattr(life.Life, "log_tail", lambda self: [])
+    patch.setattr(run, "remove_marked", lambda mark: 0)
+    patch.setattr(run, "kernel_oom_kills", lambda: 0)
+    patch.setattr(profiles, "device_name", lambda: "none")
+    patch.setattr(plan, "versions", lambda: {"batchjobs": "1"})
+    patch.setattr(prepared, "versions", lambda: {"batchjobs": "1"})
+    patch.setattr(life, "versions", lambda: {"batchjobs": "1"})
+    patch.setattr(journal, "_FLUSH_S", 0.0)
+    patch.setattr(lease, "RENEW_S", 1000.0)
+    patch.setattr(lease, "TAKEOVER_S", 0.01)
+    patch.setattr(lease, "LOOK_S", 0.01)
