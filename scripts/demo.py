@@ -49,7 +49,7 @@ model:
 
 engine:                        # arguments of vllm.LLM
   kind: vllm                   # `echo` is the dry run without a model
-  max_num_seqs: 64
+  max_num_seqs: 32             # with 32 rows a shard, 256 rows are two windows
   enforce_eager: true          # no compilation: ready sooner, somewhat slower
   kv_cache_memory_bytes: 1073741824   # 1 GiB: about 46,000 tokens of this model
 
