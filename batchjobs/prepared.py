@@ -87,25 +87,28 @@ def _refuse_foreign(store: Store) -> None:
 
 def nothing_to_do(store: Store, plan: Plan, job: JobSpec) -> Summary | None:
     """The stored summary, if every shard is committed and the verdict of today's spec is the one it has."""
-    data = store.read(SUMMARY)
-    if data is None or len(committed_shards(store)) < len(plan.shards):
+    stored = _stored_summary(store)
+    if stored is None or len(committed_shards(store)) < len(plan.shards):
         return None
-    stored = Summary.model_validate_json(data)
-    if (stored.state == "completed") != (store.read(SUCCESS) is not None):
-        return None  # killed between the two
     state, _ = verdict(job, plan, stored.rows, stored.shards.committed, RunFigures())
     return stored if state == stored.state else None
 
 
 def nothing_to_retry(store: Store, plan: Plan, codes: frozenset[str]) -> Summary | None:
     """The stored summary, if no row failed with one of these codes; raises OutputError if the job is not finished."""
-    data = store.read(SUMMARY)
     if len(committed_shards(store)) < len(plan.shards):
         raise OutputError(f"The job in {store.url} is not finished: run it first. Nothing was changed.")
-    if data is None:  # a retry was killed before its summary
-        return None
-    stored = Summary.model_validate_json(data)
-    return None if codes & stored.errors.keys() else stored
+    stored = _stored_summary(store)
+    return None if stored is None or codes & stored.errors.keys() else stored
+
+
+def _stored_summary(store: Store) -> Summary | None:
+    """The summary of the last run; None if that one was killed before its very end, which is `_SUCCESS`."""
+    data = store.read(SUMMARY)
+    stored = None if data is None else Summary.model_validate_json(data)
+    if stored is not None and (stored.state == "completed") == (store.read(SUCCESS) is not None):
+        return stored
+    return None
 
 
 def _begin(prepared: PreparedJob) -> None:

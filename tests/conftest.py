@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -33,6 +36,45 @@ def _no_prefect_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: p
     """No test runs against a Prefect API that the user has configured."""
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path_factory.getbasetemp() / "prefect-home"))
+
+
+def serve_s3(port: int = 0) -> Any:
+    """Start an S3 over HTTP; one that is stopped and started again on its port still has its objects."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # else a failing test shows every request
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
+    server.start()
+    return server
+
+
+@contextmanager
+def knows_s3(server: Any) -> Iterator[str]:
+    """The server's URL; this process and its children know it, and nobody has an older one in a cache."""
+    from s3fs import S3FileSystem
+
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        S3FileSystem.clear_instance_cache()
+        yield f"http://{host}:{port}"
+    S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, Any]]:
+    """Storage options of an S3 with the empty bucket `lake`."""
+    server = serve_s3()
+    with knows_s3(server) as url:
+        fs = fsspec.filesystem("s3", endpoint_url=url)
+        if fs.exists("lake"):  # servers of one process share their objects
+            fs.rm("lake", recursive=True)
+        fs.mkdir("lake")
+        yield {"endpoint_url": url}
+    server.stop()
 
 
 def text_table(rows: int, first: int = 0) -> pa.Table:

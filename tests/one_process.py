@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,10 @@ class ReplicaHere:
     def _live(self) -> None:
         commands: Any = self
         events: Any = _Events(self.events)
-        try:
+        with suppress(SystemExit):
             replica.live(self._order, commands, events)
             self._code = 0
-        finally:
-            self.events.put({"kind": "end"})
+        self.events.put({"kind": "end"})
 
     def next_shard(self) -> int | None:
         self.events.put({"kind": "ask"})

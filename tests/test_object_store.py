@@ -1,38 +1,18 @@
-"""Input and output on S3, over HTTP, against a server that this test starts."""
+"""Input and output on S3, over HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
-from moto.server import ThreadedMotoServer
 
 from batchjobs.spec import parse_job
 from batchjobs.store import open_store
 from batchjobs.verify import verify_output
 from schemas.job import JobSpec
 from tests.conftest import run_here, text_table
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[dict[str, Any]]:
-    """Storage options of an S3 with the empty bucket `lake`."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {"endpoint_url": f"http://{host}:{port}"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        patch.setenv("AWS_ENDPOINT_URL", options["endpoint_url"])
-        fsspec.filesystem("s3", **options).mkdir("lake")
-        yield options
-    server.stop()
 
 
 def s3_job(options: dict[str, Any], *tables: pa.Table, **echo: Any) -> JobSpec:
