@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
 
 from batchjobs.output import ATTEMPTS
 from batchjobs.store import Store
 from schemas.summary import Attempt
 
+logger = logging.getLogger("batchjobs")
+
 
 def read_attempts(store: Store) -> list[Attempt]:
-    """Every attempt of every run so far, oldest first."""
-    names = [name for name in store.names(ATTEMPTS) if name.endswith(".json")]
-    return [Attempt.model_validate_json(store.read(f"{ATTEMPTS}/{name}") or b"") for name in names]
+    """Every attempt of every run so far, oldest first. One that cannot be read is only bookkeeping: a warning."""
+    found = [_read_attempt(store, name) for name in store.names(ATTEMPTS) if name.endswith(".json")]
+    return [attempt for attempt in found if attempt is not None]
+
+
+def _read_attempt(store: Store, name: str) -> Attempt | None:
+    try:
+        return Attempt.model_validate_json(store.read(f"{ATTEMPTS}/{name}") or b"")
+    except ValueError:
+        logger.warning("The record %s/%s/%s cannot be read; its cost is not counted.", store.url, ATTEMPTS, name)
+        return None
 
 
 def write_attempt(store: Store, attempt: Attempt) -> None:

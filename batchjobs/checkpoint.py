@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -81,12 +79,6 @@ def read_commit(store: Store, shard: int) -> Commit:
 def committed_shards(store: Store) -> set[int]:
     """Numbers of the shards that have a part."""
     return {int(match[1]) for name in store.names() if (match := _PART.fullmatch(name))}
-
-
-def read_commits(store: Store, shards: Iterable[int]) -> list[Commit]:
-    """Commit records of many parts; only footers are read."""
-    with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(lambda shard: read_commit(store, shard), sorted(shards)))
 
 
 def clean_temporary(store: Store) -> int:

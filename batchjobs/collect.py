@@ -41,6 +41,7 @@ class Collector(threading.Thread):
         attempt: int,
         max_model_len: int,
         journal: Journal,
+        has_worked: bool,
         committed: Callable[[Commit], None],
     ) -> None:
         super().__init__(name="collect", daemon=True)
@@ -54,6 +55,7 @@ class Collector(threading.Thread):
         self._nonce = uuid.uuid4().hex
         self._journal = journal
         self._errors_in_a_row = 0
+        self._has_worked = has_worked  # the engine has answered a row of this job well, in whatever attempt
 
     def opened(self, shard: OpenShard) -> None:
         """A shard is prepared; the rows that need no engine already have their results."""
@@ -116,7 +118,7 @@ class Collector(threading.Thread):
 
     def _notice_a_broken_engine(self, result: Result) -> None:
         self._errors_in_a_row = self._errors_in_a_row + 1 if result.error_code in _ENGINE_SIDE else 0
-        if self._errors_in_a_row >= _HOPELESS and self.tally.ok == 0:
+        if self._errors_in_a_row >= _HOPELESS and not (self._has_worked or self.tally.ok):
             raise EngineFailed(
                 f"the engine failed {_HOPELESS} rows in a row and none succeeded; the last: {result.error}"
             )

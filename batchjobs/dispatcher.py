@@ -79,7 +79,7 @@ class Dispatcher:
 
     def _left_by_itself(self, process: ReplicaProcess) -> None:
         code = process.wait()
-        if code != 0 and self.figures.failure is None:
+        if (code != 0 or not self.figures.said_bye) and self.figures.failure is None:
             self.figures.failure, self.figures.engine_failed = _how_it_left(code), True
 
     def _next_message(self, process: ReplicaProcess) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Dispatcher:
         elif kind == "failed":
             figures.failure, figures.engine_failed = message["error"], message["engine"]
         elif kind == "bye":
-            figures.stopped = message["stopped"]
+            figures.said_bye, figures.stopped = True, message["stopped"]
 
 
 def _how_it_left(code: int) -> str:

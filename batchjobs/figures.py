@@ -21,6 +21,7 @@ class AttemptFigures:
     last: dict[str, Any] = field(default_factory=dict)  # the latest progress message
     in_flight: set[int] = field(default_factory=set)  # rows fed and not ended
     answered: int = 0  # rows that the engine has answered
+    said_bye: bool = False  # it did all that it was asked to
     stopped: bool = False  # it left because it was asked to
     failure: str | None = None  # a sentence, if it did not leave in order
     engine_failed: bool = False  # the engine's failure, which another life may survive

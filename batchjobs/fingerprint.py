@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from batchjobs.errors import SpecError
 from schemas.job import JobSpec
 from schemas.plan import InputFile
 
@@ -61,7 +62,10 @@ def chat_template_text(job: JobSpec) -> str | None:
     template = job.prompt.chat_template
     if template is None or "\n" in template or "{" in template:
         return template
-    return Path(template).read_text(encoding="utf-8")
+    try:
+        return Path(template).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise SpecError(f"prompt.chat_template: found {template}, which cannot be read as a file: {error}") from error
 
 
 def model_fingerprint(job: JobSpec) -> dict[str, str]:
@@ -105,7 +109,7 @@ def _digest(blocks: Iterable[bytes]) -> str:
 
 def fingerprint(identity: dict[str, Any], model: dict[str, str], files: Iterable[InputFile], as_of: datetime) -> str:
     """SHA-256 over settings, model, input files and the frozen instant."""
-    inputs = [[file.name, file.size, file.footer_sha256, file.etag] for file in files]
+    inputs = [[file.name, file.size, file.footer_sha256, file.etag, file.partitions] for file in files]
     text = json.dumps([identity, model, inputs, as_of.isoformat()], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

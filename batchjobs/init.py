@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
+import yaml
+from jinja2 import Environment
 
 from batchjobs.columns import is_text
 from batchjobs.dataset import find_files, hive_columns, unify_schemas
@@ -20,14 +24,14 @@ name: {name}
 input:
   path: {path}                    # file, folder, glob or list of them; any fsspec URL
 {id_line}
-  # filter: "length({text}) > 100"  # row-wise SQL predicate; rows that it removes have no answer
+  # filter: length(text) > 100  # row-wise SQL predicate; rows that it removes have no answer
   # The columns: {columns}
 
 prompt:
   system: You are a helpful assistant.
-  user: "Summarise in one sentence:\\n{{{{ {text} }}}}"   # Jinja over the row's columns
+  user: {user}   # Jinja over the row's columns
   # Or, instead of system and user, one of:
-  # template: "…{{{{ {text} }}}}…"   # the whole prompt, without a chat template
+  # template: "…{{{{ text }}}}…"   # the whole prompt, without a chat template
   # column: {text}                # this column is the whole prompt
   # messages_column: messages    # list<struct<role, content>>
   # token_ids_column: ids        # list<int>
@@ -73,14 +77,22 @@ def job_file_text(path: str, schema: pa.Schema) -> str:
     texts = [field.name for field in schema if is_text(field.type)] or schema.names
     text = next((name for name in _LIKELY if name in texts), texts[0] if texts else "text")
     identifier = next((name for name in schema.names if name.lower() in ("id", "uuid", "key")), None)
-    id_line = (
-        f"  id_column: {identifier}"
-        if identifier
-        else "  # id_column: id             # `verify` then checks that it is unique"
-    )
+    hint = "  # id_column: id             # `verify` then checks that it is unique"
     name = next((part for part in reversed(path.split("/")) if part and "*" not in part), "job").removesuffix(
         ".parquet"
     )
+    plain = text.isidentifier() and text not in Environment().globals and text != "self"
     return TEMPLATE.format(
-        name=name, path=path, text=text, id=identifier or "id", id_line=id_line, columns=", ".join(schema.names)
+        name=_quoted(name),
+        path=_quoted(path),
+        user=_quoted(f"Summarise in one sentence:\n{{{{ {text if plain else f'row[{text!r}]'} }}}}"),
+        text=_quoted(text),
+        id=_quoted(identifier or "id"),
+        id_line=f"  id_column: {_quoted(identifier)}" if identifier else hint,
+        columns=", ".join(schema.names).replace("\n", " "),
     )
+
+
+def _quoted(text: str) -> str:
+    """Text as YAML takes it: as it is where that is safe, else in quotes (JSON's are YAML's)."""
+    return text if re.fullmatch(r"[A-Za-z][A-Za-z_./-]*\w", text) and yaml.safe_load(text) == text else json.dumps(text)

@@ -6,7 +6,7 @@ import logging
 import time
 
 from batchjobs.accounting import summarise
-from batchjobs.checkpoint import clean_temporary
+from batchjobs.checkpoint import clean_temporary, committed_shards, part_name
 from batchjobs.errors import StorageFailed
 from batchjobs.figures import RunFigures
 from batchjobs.journal import clean_journal
@@ -64,6 +64,16 @@ def _store(prepared: PreparedJob, summary: Summary) -> None:
     store.publish(SUMMARY, summary.model_dump_json(indent=1).encode(), replace=True)
     if summary.state == "completed":
         store.publish(SUCCESS, b"")
+
+
+def _miss_lost_parts(prepared: PreparedJob, figures: RunFigures) -> None:
+    """A part that somebody removed while the job ran is not committed, whatever we remember."""
+    there = committed_shards(prepared.store)
+    lost = {commit.shard for commit in [*prepared.earlier, *figures.commits]} - there
+    if lost:
+        prepared.earlier = [commit for commit in prepared.earlier if commit.shard in there]
+        figures.commits = [commit for commit in figures.commits if commit.shard in there]
+        figures.failure = f"{len(lost)} parts were removed while the job ran, such as {part_name(min(lost))}"
 
 
 def run_job(job: JobSpec, reporter: Reporter, frozen_input: bool = False) -> Summary:

@@ -77,7 +77,7 @@ class Journal:
         for name in (f"{JOURNAL}/{name}" for name in self._store.names(JOURNAL)):
             try:
                 results = fragment_results(self._store.read(name) or b"")
-            except (DamagedFragment, pa.ArrowInvalid) as damage:
+            except (DamagedFragment, pa.ArrowException, KeyError, TypeError) as damage:
                 logger.warning("The journal fragment %s is dropped: %s.", name, damage)
                 self._store.delete([name])
                 continue

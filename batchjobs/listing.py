@@ -100,14 +100,20 @@ def _children(fs: fsspec.AbstractFileSystem, folders: list[str]) -> list[Info]:
 
 
 def _local_children(folder: str) -> list[Info]:
-    """As `fs.ls`, but a link is what it points to."""
+    """As `fs.ls`, but a link is what it points to, and what is ignored anyway is not looked at."""
     with os.scandir(folder) as entries:
-        return [
-            {"name": entry.path, "type": "directory"}
-            if entry.is_dir()
-            else {"name": entry.path, "type": "file", "size": os.stat(entry.path).st_size}
-            for entry in entries
-        ]
+        found = [_local_child(entry) for entry in entries if not entry.name.startswith(("_", "."))]
+    return [info for info in found if info is not None]
+
+
+def _local_child(entry: os.DirEntry[str]) -> Info | None:
+    if entry.is_dir():
+        return {"name": entry.path, "type": "directory"}
+    if entry.is_file():
+        return {"name": entry.path, "type": "file", "size": os.stat(entry.path).st_size}
+    if entry.name.endswith(PARQUET_SUFFIXES):  # a link to nothing, a pipe, a device: a planned row must not hang there
+        raise FileNotFoundError(2, "not a regular file", entry.path)
+    return None
 
 
 def _base_name(info: Info) -> str:

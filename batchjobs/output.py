@@ -9,6 +9,7 @@ from batchjobs.store import Store
 
 if TYPE_CHECKING:
     from schemas.plan import Plan
+    from schemas.summary import Summary
 
 SUCCESS = "_SUCCESS"  # only in state `completed`
 OURS = "_batchjobs"
@@ -28,7 +29,24 @@ def read_plan(store: Store) -> Plan | None:
     from schemas.plan import Plan
 
     data = store.read(PLAN)
-    return None if data is None else Plan.model_validate_json(data)
+    try:
+        return None if data is None else Plan.model_validate_json(data)
+    except ValueError as error:
+        raise OutputError(
+            f"{store.url}/{PLAN} is damaged, and without it nobody knows what the parts are. Nothing was changed; "
+            "use another output.path, or remove the output to start over."
+        ) from error
+
+
+def read_summary(store: Store) -> Summary | None:
+    """The latest summary; None if there is none or it is damaged, since a run makes it anew."""
+    from schemas.summary import Summary
+
+    data = store.read(SUMMARY)
+    try:
+        return None if data is None else Summary.model_validate_json(data)
+    except ValueError:
+        return None
 
 
 def not_ours(store: Store) -> OutputError:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+import fsspec
 import pyarrow as pa
+from fsspec.implementations.local import LocalFileSystem
 
 from batchjobs import __version__
 from batchjobs.dataset import find_files, hive_columns, unify_schemas
@@ -159,32 +162,33 @@ def compare(old: Plan, new: Plan, output: str, frozen_input: bool) -> list[str]:
 
 
 def _same(then: InputFile, now: InputFile) -> bool:
-    return (then.size, then.footer_sha256, then.etag) == (now.size, now.footer_sha256, now.etag)
+    return then.model_copy(update={"path": now.path}) == now
 
 
 def check_overlap(job: JobSpec, dataset: Dataset) -> None:
     """Refuse an output that is, contains or lies inside an input; raises OutputError."""
-    output = dataset.fs._strip_protocol(job.output.path).rstrip("/")
-    if job.output.path.split("://")[0] != _one(job.input.path).split("://")[0] and "://" in job.output.path + _one(
-        job.input.path
-    ):
+    fs, output = fsspec.url_to_fs(job.output.path, **job.output.storage_options)
+    if type(fs) is not type(dataset.fs):
         return
+    output = _real(fs, output)
     inputs = [job.input.path] if isinstance(job.input.path, str) else job.input.path
     for path in inputs:
-        stripped = str(dataset.fs._strip_protocol(path)).rstrip("/")
-        if output == stripped or output.startswith(stripped + "/"):
+        place = _real(fs, str(dataset.fs._strip_protocol(path)))
+        literal = place.split("*")[0].split("?")[0].split("[")[0]
+        if output == place or output.startswith(place + "/") or (literal != place and output.startswith(literal)):
             raise OutputError(
                 f"output.path: {job.output.path} is or lies inside the input {path}; use a folder outside of it."
             )
     for file in dataset.files:
-        if file.path.startswith(output + "/"):
+        if _real(fs, file.path).startswith(output + "/"):
             raise OutputError(
                 f"output.path: {job.output.path} contains the input file {file.path}; use another folder."
             )
 
 
-def _one(path: str | list[str]) -> str:
-    return path if isinstance(path, str) else path[0]
+def _real(fs: Any, path: str) -> str:
+    """The path without links, where there are any."""
+    return os.path.realpath(path) if isinstance(fs, LocalFileSystem) else path.rstrip("/")
 
 
 def describe(job: JobSpec) -> dict[str, Any]:

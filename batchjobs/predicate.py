@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -14,6 +16,9 @@ _CLOCK = re.compile(r"\b(now\s*\(|current_(date|time|timestamp)\b)", re.IGNORECA
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 # A panic of Polars' own code is no Exception, and such as a decimal of 256 bits makes it panic.
 _FAILURES = (Exception, pl.exceptions.PanicException)
+
+
+_MANY_ROWS = frozenset({"Agg", "Over", "Window"})
 
 
 class Predicate:
@@ -76,6 +81,8 @@ class Predicate:
         for name in self.columns:
             if name not in schema.names:
                 raise self._refused(f"names the unknown column {name}", f"one of {', '.join(schema.names)}")
+        if _looks_at_other_rows(json.loads(self._expression.meta.serialize(format="json"))):
+            raise self._refused("has an aggregate or a window", "predicates over one row")
         if not self.columns:
             raise self._refused("names no column", f"a predicate over {', '.join(schema.names)}")
 
@@ -91,6 +98,13 @@ class Predicate:
 
     def _refused(self, found: str, allowed: str = "a row-wise SQL predicate, such as lang = 'en'") -> SpecError:
         return SpecError(f"input.filter: {self._text!r} {found}; allowed: {allowed}")
+
+
+def _looks_at_other_rows(tree: Any) -> bool:
+    """Whether Polars' own form of an expression has a node that needs more than the row."""
+    if isinstance(tree, dict):
+        return bool(_MANY_ROWS & tree.keys()) or any(map(_looks_at_other_rows, tree.values()))
+    return isinstance(tree, list) and any(map(_looks_at_other_rows, tree))
 
 
 def _plain(array: pa.Array) -> pa.Array:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from batchjobs.accounting import verdict
 from batchjobs.attempts import close_lost, read_attempts
-from batchjobs.checkpoint import Commit, clean_temporary, committed_shards, read_commits
+from batchjobs.checkpoint import Commit, clean_temporary, committed_shards, part_name, read_commit
 from batchjobs.errors import OutputError
 from batchjobs.figures import RunFigures
 from batchjobs.lease import fenced
 from batchjobs.lock import OutputLock, acquire
-from batchjobs.output import OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan
+from batchjobs.output import OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan, read_summary
 from batchjobs.plan import check_overlap, compare, make_plan, read_dataset, versions, warn_of_versions
 from batchjobs.preflight import check_engine
 from batchjobs.sampling import row_field_names
@@ -88,7 +90,7 @@ def _refuse_foreign(store: Store) -> None:
 def nothing_to_do(store: Store, plan: Plan, job: JobSpec) -> Summary | None:
     """The stored summary, if every shard is committed and the verdict of today's spec is the one it has."""
     stored = _stored_summary(store)
-    if stored is None or len(committed_shards(store)) < len(plan.shards):
+    if stored is None or committed_shards(store) != set(range(len(plan.shards))):
         return None
     state, _ = verdict(job, plan, stored.rows, stored.shards.committed, RunFigures())
     return stored if state == stored.state else None
@@ -104,11 +106,33 @@ def nothing_to_retry(store: Store, plan: Plan, codes: frozenset[str]) -> Summary
 
 def _stored_summary(store: Store) -> Summary | None:
     """The summary of the last run; None if that one was killed before its very end, which is `_SUCCESS`."""
-    data = store.read(SUMMARY)
-    stored = None if data is None else Summary.model_validate_json(data)
+    stored = read_summary(store)
     if stored is not None and (stored.state == "completed") == (store.read(SUCCESS) is not None):
         return stored
     return None
+
+
+def read_parts(store: Store, plan: Plan) -> list[Commit]:
+    """The commit record of every part; raises OutputError for a part that is damaged or not of this job."""
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(partial(_commit_of, store, plan), sorted(committed_shards(store))))
+
+
+def _commit_of(store: Store, plan: Plan, shard: int) -> Commit:
+    try:
+        commit = read_commit(store, shard)
+    except ValueError as error:
+        raise _bad_part(store, shard, f"is damaged: {error}") from error
+    if commit.fingerprint != plan.fingerprint or shard >= len(plan.shards):
+        raise _bad_part(store, shard, "is not of this job")
+    if commit.shard != shard:
+        raise _bad_part(store, shard, f"is a copy of the part of shard {commit.shard}")
+    return commit
+
+
+def _bad_part(store: Store, shard: int, what: str) -> OutputError:
+    name = part_name(shard)
+    return OutputError(f"{store.url}/{name} {what}. Nothing was changed. Remove it and run again: its rows are redone.")
 
 
 def _begin(prepared: PreparedJob) -> None:
@@ -123,9 +147,14 @@ def _begin(prepared: PreparedJob) -> None:
         frozen = read_plan(store)  # not what we meant to write but what is there
         if frozen is None or frozen.fingerprint != prepared.plan.fingerprint:
             raise OutputError(f"The output {store.url} was begun by another job just now. Nothing was changed.")
+        commits = read_parts(store, frozen)
+        again = None if prepared.retry else nothing_to_do(store, frozen, prepared.job)
+        if again is not None:  # another runner finished it while this one waited for the lock
+            prepared.stored = again
+            prepared.lock.release()
+            return
         store.delete([SUCCESS, SUMMARY])  # they tell of a run that came to its end: no longer true, or not yet
         warn_of_versions("batchjobs", {prepared.plan.versions["batchjobs"]}, versions()["batchjobs"])
-        commits = read_commits(store, committed_shards(store))
         prepared.earlier = [commit for commit in commits if not prepared.retry & commit.errors.keys()]
         prepared.attempts = close_lost(store, read_attempts(store))
     except BaseException:

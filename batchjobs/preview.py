@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from batchjobs.checkpoint import committed_shards, read_part
+from batchjobs.errors import EngineFailed
 from batchjobs.job import finish, prepare, run
 from batchjobs.plan import read_dataset
 from batchjobs.progress import Reporter
@@ -30,7 +31,9 @@ def preview(job: JobSpec, rows: int, reporter: Reporter) -> list[dict[str, Any]]
         )
         prepared = prepare(job)
         try:
-            finish(prepared, run(prepared, reporter))
+            summary = finish(prepared, run(prepared, reporter))
+            if summary.state == "failed":
+                raise EngineFailed(f"No row was answered: {summary.message.split('. ')[0]}.")
             answers = [
                 row
                 for s in sorted(committed_shards(prepared.store))

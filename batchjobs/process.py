@@ -90,9 +90,12 @@ class ReplicaProcess:
 
     def important_lines(self) -> list[str]:
         """Lines of the log since the last call that a person should see."""
-        with self._log.open("rb") as stream:
-            stream.seek(self._log_read)
-            data = stream.read()
+        try:
+            with self._log.open("rb") as stream:
+                stream.seek(self._log_read)
+                data = stream.read()
+        except FileNotFoundError:
+            return []  # the output folder was moved away; the replica will say so
         whole = data[: data.rfind(b"\n") + 1]
         self._log_read += len(whole)
         return [line for line in whole.decode("utf-8", "replace").splitlines() if _IMPORTANT.search(line)]

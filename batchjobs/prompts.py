@@ -125,6 +125,9 @@ class Renderer:
             )
         except BadSampling as problem:
             return RowError(row, ErrorCode.BAD_SAMPLING, str(problem), len(ids))
+        if isinstance(prompt, list) and max(ids) >= self._vocab_size:
+            message = f"token id {max(ids)} is outside the vocabulary of {self._vocab_size}"
+            return RowError(row, ErrorCode.BAD_TOKEN_IDS, message, len(ids))
         request_hash = self._hash(ids, sampling)
         if not ids:
             return RowError(row, ErrorCode.EMPTY_PROMPT, "the prompt has no tokens", 0, request_hash)
@@ -136,9 +139,6 @@ class Renderer:
         if len(ids) >= self._max_model_len:
             message = f"the prompt has {len(ids)} tokens; max_model_len is {self._max_model_len}, one is for the answer"
             return RowError(row, ErrorCode.PROMPT_TOO_LONG, message, len(ids), request_hash)
-        if isinstance(prompt, list) and max(ids) >= self._vocab_size:
-            message = f"token id {max(ids)} is outside the vocabulary of {self._vocab_size}"
-            return RowError(row, ErrorCode.BAD_TOKEN_IDS, message, len(ids))
         text = prompt if self._keep_text and isinstance(prompt, str) else None
         return Request(row, ids, sampling["max_tokens"], sampling, request_hash, text)
 

@@ -66,6 +66,7 @@ def build(order: dict[str, Any], commands: Commands, events: Sender) -> tuple[Fe
         order["attempt"],
         info.max_model_len,
         journal,
+        order["has_worked"] or any(result.error_code is None for result in journal.earlier.values()),
         committed,
     )
     groups = {row: index for index, rows in enumerate(order["groups"]) for row in rows}

@@ -81,10 +81,14 @@ def _problem(done: Completion, request: Request) -> tuple[ErrorCode, str] | None
         return code, done.error or f"the engine ended the request with finish reason {done.finish_reason}"
     if wants_json(request.sampling):
         try:
-            json.loads(done.text or "")
-        except ValueError as error:
+            json.loads(done.text or "", parse_int=str, parse_constant=_no_json)
+        except (ValueError, RecursionError) as error:
             return ErrorCode.INVALID_OUTPUT, f"the answer is not valid JSON: {error}"
     return None
+
+
+def _no_json(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def result_batch(results: list[Result], prefix: str) -> pa.RecordBatch:

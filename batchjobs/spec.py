@@ -26,10 +26,11 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 
 def _unique_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [loader.construct_object(key) for key, _ in node.value]
+    own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+    keys = [loader.construct_object(key) for key in own]
     for key in keys:
         if keys.count(key) > 1:
-            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", own[-1].start_mark)
     return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
 
 

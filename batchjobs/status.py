@@ -25,7 +25,7 @@ def read_status(output: str) -> dict[str, Any]:
         raise not_ours(store)
     parts = sum(1 for name in store.names() if _PART.fullmatch(name))
     summary, progress = _read(store, SUMMARY), _read(store, PROGRESS)
-    attempts = [_read(store, f"{ATTEMPTS}/{name}") for name in store.names(ATTEMPTS)]
+    attempts = [found for name in store.names(ATTEMPTS) if (found := _read(store, f"{ATTEMPTS}/{name}"))]
     return {
         "state": _state(store, summary, progress),
         "output": output,
@@ -39,8 +39,12 @@ def read_status(output: str) -> dict[str, Any]:
 
 
 def _read(store: Store, name: str) -> Any:
+    """The JSON in a file; None if it is not there, or damaged: then a run has to repair it, not a look."""
     data = store.read(name)
-    return None if data is None else json.loads(data)
+    try:
+        return None if data is None else json.loads(data)
+    except ValueError:
+        return None
 
 
 def _state(store: Store, summary: Any, progress: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateSyntaxError, meta
+from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from batchjobs.errors import SpecError
@@ -29,13 +29,16 @@ class RowTemplate:
         """Raises SpecError, naming `key`, for bad syntax or a variable that is no column."""
         environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, finalize=_refuse_null)
         environment.globals |= {"as_of": as_of, "strftime_now": as_of.strftime}
+        for name in environment.globals.keys() & set(columns):
+            del environment.globals[name]  # the row's value comes first
         try:
-            names = meta.find_undeclared_variables(environment.parse(text)) - (
-                environment.globals.keys() - set(columns)
-            )
+            tree = environment.parse(text)
         except TemplateSyntaxError as error:
             raise SpecError(f"{key}: found a template error in line {error.lineno}: {error.message}") from error
-        unknown = sorted(names - set(columns) - {"row"})
+        names = meta.find_undeclared_variables(tree)
+        if "self" in columns and any(node.name == "self" for node in tree.find_all(nodes.Name)):
+            raise SpecError(f"{key}: found {{{{ self }}}}, which is Jinja's own; allowed: row['self'] for the column")
+        unknown = sorted(names - set(columns) - {"row"} - environment.globals.keys())
         if unknown:
             raise SpecError(f"{key}: found {{{{ {unknown[0]} }}}}; allowed: the columns {', '.join(columns)}")
         self._whole_row = "row" in names and "row" not in columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -29,10 +30,15 @@ class Terminal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
-            self._bar.close()
+            with suppress(OSError, ValueError):
+                self._bar.close()
 
     def progress(self, now: Progress) -> None:
-        """Move the bar."""
+        """Move the bar. Whoever reads it may be gone: that must not decide how a job ends."""
+        with suppress(OSError, ValueError):
+            self._show(now)
+
+    def _show(self, now: Progress) -> None:
         if self._bar is None:
             interval = 0.1 if self._is_tty else _QUIET_S
             self._bar = tqdm(
@@ -53,7 +59,8 @@ class Terminal:
     def log(self, line: str) -> None:
         """Print a line without tearing the bar. vLLM warns of routine things at every start: those stay in the log."""
         if not _WARNING.search(line):
-            tqdm.write(line, file=sys.stderr)
+            with suppress(OSError, ValueError):
+                tqdm.write(line, file=sys.stderr)
 
 
 def _description(now: Progress) -> str:

@@ -62,17 +62,27 @@ def verify_output(output: str) -> Proof:
     )
 
 
+def _has_ids(plan: Plan, column: str) -> bool:
+    """Whether Polars can hash the column's values: numbers, text, dates; not lists, structs or maps."""
+    kind = plan.result_schema.field(column).type
+    return not (pa.types.is_nested(kind) or pa.types.is_decimal(kind))
+
+
 class _Checker:
     def __init__(self, store: Store, plan: Plan) -> None:
         self.shards = self.rows = self.ok = 0
         self._store, self._plan = store, plan
         self._prefix: str = plan.identity["output"]["prefix"]
         wanted = plan.identity["input"]["id_column"]
-        self.id_column: str | None = wanted if wanted in plan.kept_columns else None
+        self.id_column: str | None = wanted if wanted in plan.kept_columns and _has_ids(plan, wanted) else None
         self._id_hashes: list[pl.Series] = []
 
     def discrepancies(self) -> Iterator[str]:
         present = committed_shards(self._store)
+        parts = {part_name(shard) for shard in present}
+        for name in self._store.names():
+            if name not in parts and not name.startswith(("_", ".")):
+                yield f"{name} is no part, but readers of the folder would read it"
         for extra in sorted(present - set(range(len(self._plan.shards)))):
             yield f"{part_name(extra)} is no shard of the plan"
         for index in range(len(self._plan.shards)):

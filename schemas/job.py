@@ -15,7 +15,9 @@ Order = Literal["auto", "input", "longest_first", "shortest_first"]
 class Section(BaseModel):
     """A part of the spec. Unknown keys are refused, so a typo never passes silently."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True, allow_inf_nan=False
+    )
 
 
 class InputSpec(Section):

@@ -7,12 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from typer.main import get_command
 
 from batchjobs.cli import app
+from batchjobs.init import job_file_text
+from batchjobs.plan import describe
+from batchjobs.spec import parse_job
 from tests.conftest import MakeJob, batchjobs, run_here, summary_of, text_table, write_spec
 
 COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
@@ -107,3 +111,21 @@ def test_status_tells_state_and_progress_from_the_files_alone(make_job: MakeJob)
     run_here(job)
     assert json.loads(batchjobs("status", "--json", job.output.path).stdout)["state"] == "completed"
     assert batchjobs("status", "/nowhere").returncode == 2
+
+
+@pytest.mark.parametrize("name", ["2024", "my #1 data: x", "yes", "null", "-"])
+@pytest.mark.parametrize("column", ["my text", "range", 'te"xt', "123", "a.b"])
+def test_init_writes_valid_yaml_whatever_things_are_called(tmp_path: Path, name: str, column: str) -> None:
+    pq.write_table(pa.table({column: ["x"]}), tmp_path / f"{name}.parquet")
+    schema = pq.read_schema(tmp_path / f"{name}.parquet")
+    spec = yaml.safe_load(job_file_text(str(tmp_path / f"{name}.parquet"), schema))
+    job = parse_job({**spec, "engine": {"kind": "echo"}, "model": None, "output": {"path": str(tmp_path / "out")}})
+    assert job.input.path == str(tmp_path / f"{name}.parquet")
+    assert describe(job)["rows"] == 1
+
+
+def test_try_says_so_when_the_engine_fails(make_job: MakeJob, tmp_path: Path) -> None:
+    file = write_spec(make_job(engine={"echo": {"fail_at_start": "boom"}}), tmp_path / "job.yaml")
+    result = batchjobs("try", file)
+    assert result.returncode == 1
+    assert "boom" in result.stderr

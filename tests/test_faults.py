@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,12 +21,13 @@ from batchjobs.checkpoint import committed_shards, part_name, read_commit
 from batchjobs.errors import StorageFailed
 from batchjobs.job import run_job
 from batchjobs.journal import fragment_results
-from batchjobs.output import JOURNAL, PROGRESS, SUCCESS, read_plan
+from batchjobs.output import JOURNAL, PROGRESS, SPEC, SUCCESS, read_plan
 from batchjobs.prepared import nothing_to_do
 from batchjobs.progress import Silent
+from batchjobs.retry import retry_failed
 from batchjobs.store import TMP, Store, open_store
 from batchjobs.verify import verify_output
-from schemas.job import JobSpec
+from schemas.job import EchoSpec, JobSpec
 from schemas.summary import Summary
 from tests.conftest import MakeJob
 from tests.faults import Crash, Faults, Kind
@@ -38,6 +40,7 @@ _TIMES = ("attempt", "queue_s", "ttft_s", "tpot_s")  # columns that tell of the 
 TEXTS = [None if n == 5 else f"text {n}" for n in range(12)]  # row 5 never reaches the engine
 
 NewJob = Callable[[], JobSpec]
+Run = Callable[[JobSpec], Summary]
 
 
 @pytest.fixture(params=["local", "object"])
@@ -61,6 +64,14 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCap
     in_one_process(monkeypatch, tmp_path / "state")
 
 
+def run_once(job: JobSpec) -> Summary:
+    return run_job(job, Silent())
+
+
+def retry_once(job: JobSpec) -> Summary:
+    return retry_failed(job.output.path, [], Silent())
+
+
 def answers(store: Store) -> pa.Table:
     parts = []
     for shard in sorted(committed_shards(store)):
@@ -69,7 +80,7 @@ def answers(store: Store) -> pa.Table:
     return pa.concat_tables(parts).drop_columns(_TIMES)
 
 
-def disturbed(job: JobSpec, faults: Faults) -> Summary | BaseException:
+def disturbed(job: JobSpec, faults: Faults, run: Run = run_once) -> Summary | BaseException:
     """How a run under faults ended."""
     publish_part = collect.publish_part
 
@@ -82,7 +93,7 @@ def disturbed(job: JobSpec, faults: Faults) -> Summary | BaseException:
         patch.setattr(FaultyObjects, "faults", faults)
         patch.setattr(collect, "publish_part", publish)
         try:
-            return run_job(job, Silent())
+            return run(job)
         except (Crash, StorageFailed) as end:
             return end
 
@@ -130,7 +141,7 @@ def test_every_storage_operation_may_go_wrong(kind: Kind, new_job: NewJob) -> No
         try:
             assert_ended_clearly(ended)
             assert_nothing_is_half_visible(open_store(job.output.path), faults.committed)
-            assert_done(job, run_job(job, Silent()), expected)
+            assert_done(job, run_once(job), expected)
         except BaseException as problem:
             problem.add_note(f"{kind} at operation {at}, {faults.struck}; before it: {faults.operations[-4:-1]}")
             raise
@@ -145,3 +156,42 @@ def assert_ended_clearly(ended: Summary | BaseException) -> None:
         assert "run the same command again to go on" in ended.message
     elif isinstance(ended, StorageFailed):
         assert "cannot " in str(ended)
+
+
+def files_of(output: str) -> dict[str, bytes]:
+    fs, root = fsspec.url_to_fs(output)
+    return {path.removeprefix(root): fs.cat_file(path) for path in fs.find(root)}
+
+
+def put_back(files: dict[str, bytes], output: str) -> None:
+    fs, root = fsspec.url_to_fs(output)
+    for name, data in files.items():
+        fs.makedirs(fs._parent(root + name), exist_ok=True)
+        fs.pipe_file(root + name, data)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_retry_may_be_killed_at_every_storage_operation(new_job: NewJob) -> None:
+    """The engine fails on rows 2 and 9, and is repaired before the retry."""
+    job = new_job()
+    broken = job.model_copy(update={"engine": job.engine.model_copy(update={"echo": EchoSpec(error_rows=[2, 9])})})
+    assert run_once(broken).rows.error == 3
+    store = open_store(job.output.path)
+    store.publish(SPEC, (store.read(SPEC) or b"").replace(b"- 2", b"- 200").replace(b"- 9", b"- 900"), replace=True)
+    finished = files_of(job.output.path)
+    undisturbed = retry_once(job)
+    assert (undisturbed.state, undisturbed.rows.generated) == ("completed", 2)
+    expected = answers(store)
+    for at in count(1):
+        job, faults = new_job(), Faults("crash", at)
+        put_back(finished, job.output.path)
+        disturbed(job, faults, retry_once)
+        if faults.struck is None:
+            break
+        try:
+            assert_nothing_is_half_visible(open_store(job.output.path), set(range(3)))
+            assert_done(job, retry_once(job), expected)
+        except BaseException as problem:
+            problem.add_note(f"crash at operation {at}, {faults.struck}; before it: {faults.operations[-4:-1]}")
+            raise
+    print(f"retry: {at - 1} operations, each followed by a retry that completed")

@@ -12,6 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from batchjobs.errors import InputError, OutputError, SpecError
+from batchjobs.job import finish, prepare, run
+from batchjobs.progress import Progress, Silent
+from schemas.job import JobSpec
 from schemas.records import RESULT_COLUMNS
 from tests.conftest import MakeJob, read_output, run_here, text_table
 
@@ -295,3 +298,102 @@ def test_another_version_goes_on_with_a_warning(make_job: MakeJob, caplog: pytes
     plan.write_text(plan.read_text().replace('"batchjobs":"', '"batchjobs":"9.'))
     assert run_here(make_job()).state == "completed"
     assert "begun with batchjobs 9." in caplog.text
+
+
+def parts(job: JobSpec) -> list[Path]:
+    return sorted(Path(job.output.path).glob("part-*"))
+
+
+def test_a_part_that_is_damaged_or_a_copy_is_refused_with_what_to_do(make_job: MakeJob) -> None:
+    job = make_job()
+    run_here(job)
+    parts(job)[2].unlink()
+    kept = parts(job)[1].read_bytes()
+    for data, what in ((b"garbage", "is damaged"), (parts(job)[0].read_bytes(), "is a copy of the part of shard 0")):
+        parts(job)[1].write_bytes(data)
+        with pytest.raises(OutputError, match=rf"part-000001\.parquet {what}[\s\S]*Remove it and run again"):
+            run_here(job)
+    parts(job)[1].write_bytes(kept)
+    assert run_here(job).rows.total == 10
+
+
+def test_a_part_that_the_plan_does_not_know_does_not_make_up_for_one_that_is_missing(make_job: MakeJob) -> None:
+    job = make_job()
+    run_here(job)
+    parts(job)[2].rename(Path(job.output.path) / "part-000099.parquet")
+    with pytest.raises(OutputError, match=r"part-000099\.parquet is not of this job"):
+        run_here(job)
+
+
+def test_a_part_that_is_removed_while_the_job_runs_fails_it(make_job: MakeJob) -> None:
+    job = make_job(text_table(24), engine={"echo": {"tokens_per_s": 100}})
+    prepared = prepare(job)
+
+    class Remover(Silent):
+        def progress(self, now: Progress) -> None:
+            if now.shards_committed and now.shards_committed < now.shards_total:
+                parts(job)[0].unlink()
+
+    summary = finish(prepared, run(prepared, Remover()))
+    assert summary.state == "failed"
+    assert "parts were removed while the job ran" in summary.message
+    assert not (Path(job.output.path) / "_SUCCESS").exists()
+    assert run_here(job).state == "completed"
+
+
+def test_another_hive_value_is_another_input(make_job: MakeJob, tmp_path: Path) -> None:
+    make_job()
+    for day in ("1", "2"):
+        (tmp_path / f"hive/dt={day}").mkdir(parents=True)
+        pq.write_table(text_table(2), tmp_path / f"hive/dt={day}/a.parquet")
+    run_here(make_job(input={"path": str(tmp_path / "hive/dt=1")}))
+    with pytest.raises(OutputError, match=r"a\.parquet has changed"):
+        run_here(make_job(input={"path": str(tmp_path / "hive/dt=2")}))
+
+
+@pytest.mark.parametrize("answer", ["[" * 4000, "[NaN]", "{", "nonsense"])
+def test_an_answer_that_is_no_json_is_that_rows_error(make_job: MakeJob, answer: str) -> None:
+    sampling = {"max_tokens": 5000, "structured_outputs": {"json": {"type": "array"}}}
+    job = make_job(pa.table({"text": [answer, "[1]", f"[{'9' * 4500}]"]}), sampling=sampling, run={"max_error_rate": 1})
+    assert run_here(job).errors == {"invalid_output": 1}
+    assert read_output(job)["output"].to_pylist()[0] == answer
+
+
+def test_a_link_does_not_hide_that_the_output_lies_inside_the_input(make_job: MakeJob, tmp_path: Path) -> None:
+    make_job()
+    (tmp_path / "data/inside").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data/inside")
+    for path in (str(tmp_path / "link"), f"file://{tmp_path}/data/inside"):
+        with pytest.raises(OutputError, match="lies inside the input"):
+            run_here(make_job(output={"path": path}))
+    with pytest.raises(OutputError, match="lies inside the input"):
+        run_here(make_job(input={"path": f"{tmp_path}/data/**/*.parquet"}, output={"path": f"{tmp_path}/data/inside"}))
+
+
+def test_bookkeeping_that_is_damaged_does_not_stop_a_job(make_job: MakeJob) -> None:
+    job = make_job()
+    run_here(job)
+    ours = Path(job.output.path) / "_batchjobs"
+    (ours / "attempts/0001.json").write_text("")
+    (ours / "summary.json").write_text("{")
+    parts(job)[1].unlink()
+    assert run_here(job).state == "completed"
+    (ours / "plan.json").write_text("")
+    with pytest.raises(OutputError, match=r"plan\.json is damaged"):
+        run_here(job)
+
+
+def test_a_resume_among_rows_that_all_fail_is_no_broken_engine(make_job: MakeJob) -> None:
+    bad = list(range(150, 300))
+    job = make_job(text_table(300), engine={"echo": {"error_rows": bad}}, run={"shard_rows": 150, "max_error_rate": 1})
+    run_here(job)
+    parts(job)[1].unlink()
+    assert run_here(job).state == "completed"
+
+
+def test_a_replica_that_says_nothing_has_not_done_its_work(make_job: MakeJob, tmp_path: Path) -> None:
+    silent = tmp_path / "python"
+    silent.write_text("#!/bin/sh\nexit 0\n")
+    silent.chmod(0o755)
+    summary = run_here(make_job(engine={"python": str(silent)}))
+    assert summary.state == "failed"

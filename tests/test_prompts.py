@@ -92,6 +92,7 @@ def test_rows_carry_their_numbers() -> None:
         (column([], kind=pa.list_(pa.int64())), {"token_ids_column": "c"}, "empty_prompt"),
         (column([1, -1]), {"token_ids_column": "c"}, "bad_token_ids"),
         (column([1, 256]), {"token_ids_column": "c"}, "bad_token_ids"),
+        (column([1, 2**63], kind=pa.list_(pa.uint64())), {"token_ids_column": "c"}, "bad_token_ids"),
         (column([1, None]), {"token_ids_column": "c"}, "bad_token_ids"),
         (column([1.0]), {"token_ids_column": "c"}, "bad_token_ids"),
         (column(["1"]), {"token_ids_column": "c"}, "bad_token_ids"),
@@ -204,3 +205,15 @@ def test_a_row_without_own_values_takes_the_specs() -> None:
     made = render(table, prompt={"column": "c"}, sampling={"max_tokens": 10, "per_row_column": "p"})
     assert isinstance(made[0], Request)
     assert made[0].sampling == {"max_tokens": 10}
+
+
+@pytest.mark.parametrize("name", ["namespace", "range", "dict", "cycler", "as_of", "strftime_now"])
+def test_a_column_comes_before_a_name_of_the_template_language(name: str) -> None:
+    assert texts(render(pa.table({name: ["VALUE"]}), prompt={"template": f"{{{{ {name} }}}}"})) == ["VALUE"]
+
+
+def test_a_column_called_self_has_to_be_named_through_the_row() -> None:
+    table = pa.table({"self": ["VALUE"]})
+    with pytest.raises(SpecError, match=r"row\['self'\]"):
+        render(table, prompt={"template": "{{ self }}"})
+    assert texts(render(table, prompt={"template": "{{ row['self'] }}"})) == ["VALUE"]

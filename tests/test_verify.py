@@ -66,6 +66,7 @@ def damage(part: Path) -> None:
         (lambda part: rewrite(part, lambda t: t, keep_commit=False), "has no readable commit record"),
         (lambda part: shutil.copy(part.with_name("part-000000.parquet"), part), "it is the part of shard 0"),
         (lambda part: shutil.copy(part, part.with_name("part-000007.parquet")), "part-000007.parquet is no shard"),
+        (lambda part: shutil.copy(part, part.with_name("zzz.parquet")), "zzz.parquet is no part"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(finished: JobSpec, harm: Callable[[Path], object], message: str) -> None:
