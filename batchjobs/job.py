@@ -30,6 +30,7 @@ def finish(prepared: PreparedJob, figures: RunFigures) -> Summary:
     if prepared.stored is not None:
         return prepared.stored
     try:
+        _miss_lost_parts(prepared, figures)
         summary = _summary(prepared, figures)
         try:
             _store(prepared, summary)
