@@ -232,6 +232,11 @@ def main() -> None:
     """Entry point of the `batchjobs` command: errors are sentences, exit codes are the contract's."""
     try:
         app()
+    except OSError as error:  # StorageFailed is one
+        typer.echo(
+            f"batchjobs: {error}. What is committed stays; once that is repaired, the same command goes on.", err=True
+        )
+        sys.exit(1)
     except BatchjobsError as error:
         typer.echo(f"batchjobs: {error}", err=True)
         sys.exit(error.exit_code)

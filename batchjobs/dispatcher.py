@@ -63,9 +63,9 @@ class Dispatcher:
                 next_tick = time.monotonic() + _TICK_S
                 self.figures.held_s = process.held_s()
                 self._tell(process)
-                self.figures.failure = self._deadlines.missed(self.figures)
-                if self.figures.failure is not None:
-                    self.figures.engine_failed = True
+                missed = self._deadlines.missed(self.figures)
+                if missed is not None and self.figures.failure is None:  # what the replica said of its end stands
+                    self.figures.failure, self.figures.engine_failed = missed, True
                     return None
         self.figures.stopped = True
         return None

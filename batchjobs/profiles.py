@@ -50,10 +50,10 @@ class ProfileStore:
         self._found = self._read()
 
     def _read(self) -> Profile | None:
-        data = self._store.read(self._name)
         try:
+            data = self._store.read(self._name)
             found = Profile.model_validate_json(data) if data else None
-        except ValueError:
+        except (OSError, ValueError):
             logger.warning("The profile %s/%s cannot be read and is left aside.", self._store.url, self._name)
             return None
         return found if found and found.asked == asked(self._job, found.settings) else None
@@ -69,6 +69,12 @@ class ProfileStore:
 
     def remember(self, settings: Settings, reason: str | None) -> None:
         """A run has completed with these settings; `reason` is the last remedy of this run, if there was one."""
+        try:
+            self._remember(settings, reason)
+        except OSError as problem:
+            logger.warning("What worked is not remembered: %s.", problem)
+
+    def _remember(self, settings: Settings, reason: str | None) -> None:
         found = self._found
         if not settings:
             self._store.delete([self._name] if found else [])

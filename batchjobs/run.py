@@ -57,10 +57,13 @@ class Run:
 
     def go(self) -> RunFigures:
         """Until every shard is committed, the run is stopped, or it cannot go on."""
-        with self._stop.on_signals():
-            remove_marked(mark_of(self._prepared.store.url))
-            while self._live_once():
-                pass
+        try:
+            with self._stop.on_signals():
+                remove_marked(mark_of(self._prepared.store.url))
+                while self._live_once():
+                    pass
+        except OSError as problem:  # the storage, the log's folder, engine.python, leftovers that do not end
+            self._figures.failure = str(problem)
         if not self._left():
             self._profiles.remember(self._settings, self._last_reason)
         return self._figures
