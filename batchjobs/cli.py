@@ -233,9 +233,8 @@ def main() -> None:
     try:
         app()
     except OSError as error:  # StorageFailed is one
-        typer.echo(
-            f"batchjobs: {error}. What is committed stays; once that is repaired, the same command goes on.", err=True
-        )
+        hint = "What is committed stays; once that is repaired, the same command goes on."
+        typer.echo(f"batchjobs: {error}. {hint}", err=True)
         sys.exit(1)
     except BatchjobsError as error:
         typer.echo(f"batchjobs: {error}", err=True)
