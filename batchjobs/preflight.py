@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -39,6 +40,8 @@ def check_engine(spec: JobSpec, row_sampling_names: list[str]) -> None:
     """
     if spec.engine.kind == "echo":
         _refuse_extras_of_echo(spec, row_sampling_names)
+        if shutil.which(_python(spec)) is None:
+            raise SpecError(f"engine.python: found {_python(spec)}, which cannot be run; allowed: a Python")
         return
     _check_interpreter(spec)
     question = _question(spec, row_sampling_names)

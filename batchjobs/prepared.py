@@ -58,6 +58,10 @@ def prepare(job: JobSpec, frozen_input: bool = False, retry: frozenset[str] = fr
     began = time.monotonic()
     resolved = resolve_references(job)
     store = open_store(resolved.output.path, resolved.output.storage_options)
+    if resolved.output.path.startswith("memory://"):
+        raise OutputError(
+            "output.path: found a memory:// path; a replica's memory ends with it. Use a folder or a store."
+        )
     dataset = read_dataset(resolved)
     check_overlap(resolved, dataset)
     plan = make_plan(job, resolved, dataset)

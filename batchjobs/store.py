@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from batchjobs.errors import BatchjobsError, StorageFailed
+from batchjobs.errors import BatchjobsError, OutputError, StorageFailed
 
 TMP = "_batchjobs/tmp"
 _CONFLICT_S = 0.2  # before a create that met another one is tried again
@@ -41,8 +41,11 @@ class Store(Protocol):
 
 
 def open_store(path: str, storage_options: dict[str, Any] | None = None) -> Store:
-    """The store at a local path or any fsspec URL."""
-    fs, root = fsspec.url_to_fs(path, **(storage_options or {}))
+    """The store at a local path or any fsspec URL; raises OutputError for one that fsspec does not know."""
+    try:
+        fs, root = fsspec.url_to_fs(path, **(storage_options or {}))
+    except (ValueError, ImportError) as error:
+        raise OutputError(f"The output {path} cannot be opened: {error}") from error
     return LocalStore(Path(root)) if isinstance(fs, LocalFileSystem) else ObjectStore(fs, root, path)
 
 

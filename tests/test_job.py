@@ -397,3 +397,16 @@ def test_a_replica_that_says_nothing_has_not_done_its_work(make_job: MakeJob, tm
     silent.chmod(0o755)
     summary = run_here(make_job(engine={"python": str(silent)}))
     assert summary.state == "failed"
+
+
+@pytest.mark.parametrize("path", ["zzz://x", "memory://x"])
+def test_an_output_that_cannot_last_is_refused(make_job: MakeJob, path: str) -> None:
+    with pytest.raises(OutputError, match=path.split(":")[0]):
+        run_here(make_job(output={"path": path}))
+
+
+def test_an_interpreter_that_is_not_there_is_refused_before_anything_is_written(make_job: MakeJob) -> None:
+    job = make_job(engine={"python": "/nonexistent/python"})
+    with pytest.raises(SpecError, match=r"engine\.python: found /nonexistent/python"):
+        run_here(job)
+    assert not Path(job.output.path).exists()
