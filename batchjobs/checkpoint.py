@@ -89,6 +89,13 @@ def clean_temporary(store: Store) -> int:
 
 
 def read_part(store: Store, shard: int, columns: list[str] | None = None, verify: bool = False) -> Any:
-    """A part as an Arrow table; `verify` checks the page checksums. Raises OSError for a damaged page."""
-    with store.open(part_name(shard)) as stream:
-        return pq.read_table(stream, columns=columns, page_checksum_verification=verify)
+    """A part as an Arrow table; `verify` checks the page checksums.
+
+    Raises OSError for a damaged page, FileNotFoundError for a part that is not there.
+    """
+    data = store.read(part_name(shard))
+    if data is None:
+        raise FileNotFoundError(2, "no such part", part_name(shard))
+    # From memory, not from a Python file: one of Arrow's threads that still holds that file when the interpreter ends
+    # is torn down inside of C++, and the process aborts.
+    return pq.read_table(pa.BufferReader(data), columns=columns, page_checksum_verification=verify)

@@ -79,7 +79,7 @@ class Dispatcher:
 
     def _left_by_itself(self, process: ReplicaProcess) -> None:
         code = process.wait()
-        if (code != 0 or not self.figures.said_bye) and self.figures.failure is None:
+        if not self.figures.said_bye and self.figures.failure is None:  # after it, everything is published
             self.figures.failure, self.figures.engine_failed = _how_it_left(code), True
 
     def _next_message(self, process: ReplicaProcess) -> dict[str, Any]:

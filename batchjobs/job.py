@@ -69,7 +69,10 @@ def _store(prepared: PreparedJob, summary: Summary) -> None:
 
 def _miss_lost_parts(prepared: PreparedJob, figures: RunFigures) -> None:
     """A part that somebody removed while the job ran is not committed, whatever we remember."""
-    there = committed_shards(prepared.store)
+    try:
+        there = committed_shards(prepared.store)
+    except StorageFailed:
+        return  # nobody can look now; what follows will say that the storage is away
     lost = {commit.shard for commit in [*prepared.earlier, *figures.commits]} - there
     if lost:
         prepared.earlier = [commit for commit in prepared.earlier if commit.shard in there]
