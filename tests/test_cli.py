@@ -113,8 +113,10 @@ def test_status_tells_state_and_progress_from_the_files_alone(make_job: MakeJob)
     assert batchjobs("status", "/nowhere").returncode == 2
 
 
-@pytest.mark.parametrize("name", ["2024", "my #1 data: x", "yes", "null", "-"])
-@pytest.mark.parametrize("column", ["my text", "range", 'te"xt', "123", "a.b"])
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("2024", "my text"), ("my #1 data: x", "range"), ("yes", 'te"xt'), ("null", "123"), ("-", "a.b")],
+)
 def test_init_writes_valid_yaml_whatever_things_are_called(tmp_path: Path, name: str, column: str) -> None:
     pq.write_table(pa.table({column: ["x"]}), tmp_path / f"{name}.parquet")
     schema = pq.read_schema(tmp_path / f"{name}.parquet")
