@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from batchjobs.engines.base import Request
-from batchjobs.errors import SpecError
+from batchjobs.errors import EngineFailed, SpecError
 from batchjobs.prompts import Renderer, RowError
 from batchjobs.spec import parse_job
 from batchjobs.tokens import ByteTokenizer
@@ -217,3 +217,17 @@ def test_a_column_called_self_has_to_be_named_through_the_row() -> None:
     with pytest.raises(SpecError, match=r"row\['self'\]"):
         render(table, prompt={"template": "{{ self }}"})
     assert texts(render(table, prompt={"template": "{{ row['self'] }}"})) == ["VALUE"]
+
+
+def test_a_context_that_a_remedy_lowered_fails_the_job_for_the_first_row_that_needs_more() -> None:
+    spec = {
+        "name": "t", "input": {"path": "x"}, "output": {"path": "y"}, "engine": {"kind": "echo"},
+        "sampling": {"max_tokens": 10}, "prompt": {"column": "c"},
+    }  # fmt: skip
+    table = column("x" * 20, "x" * 30)
+    renderer = Renderer(parse_job(spec), table.schema, AS_OF)
+    renderer.connect(ByteTokenizer(), max_model_len=35, vocab_size=256, model_id="m", lowered=True)
+    batch = table.combine_chunks().to_batches()[0]
+    assert len(renderer.requests(batch.slice(0, 1), [0])) == 1
+    with pytest.raises(EngineFailed, match="row 1 may need 40 tokens of context"):
+        renderer.requests(batch.slice(1, 1), [1])
