@@ -74,8 +74,8 @@ def echo_spec(folder: Path) -> dict[str, Any]:
         "sampling": {"max_tokens": 20}, "output": {"path": str(folder / "out")},
         "engine": {"kind": "echo", "max_num_seqs": SEQS,
                    "echo": {"tokens_per_s": TOKENS_PER_S, "die_rows": list(POISON)}},
-        "run": {"shard_rows": SHARD_ROWS, "max_error_rate": 0.5, "stall_seconds": 2, "drain_seconds": 1,
-                "max_restarts": 1000, "state": str(folder / "state")},
+        "run": {"shard_rows": SHARD_ROWS, "max_error_rate": 0.5, "start_seconds": 15, "stall_seconds": 2,
+                "drain_seconds": 1, "max_restarts": 1000, "state": str(folder / "state")},
     }  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def real_spec(folder: Path, model: Path) -> dict[str, Any]:
     spec["engine"] = {"max_num_seqs": SEQS, "enforce_eager": True, "kv_cache_memory_bytes": 2**28}
     spec["model"] = {"name": str(model), "max_model_len": 256}
     spec["sampling"] = {"max_tokens": 24, "temperature": 0, "ignore_eos": True}
-    spec["run"]["stall_seconds"] = 20
+    spec["run"] |= {"start_seconds": 300, "stall_seconds": 20}
     return spec
 
 
