@@ -80,7 +80,7 @@ def test_an_interpreter_that_does_not_run_is_refused_by_its_key(path: str, messa
 
 
 def test_echo_knows_no_extra_names_and_starts_no_child() -> None:
-    engine = {"kind": "echo", "python": "/nowhere/python"}
+    engine = {"kind": "echo", "python": "/bin/false"}
     check_engine(job(engine=engine), [])
     with pytest.raises(SpecError) as refused:
         check_engine(job(engine={**engine, "extra": {"block_size": 16}}, sampling={"extra": {"a": 1}}), ["b"])
