@@ -128,7 +128,7 @@ class Life:
         """The last lines of the log."""
         return last_lines(self._log, _TAIL_LINES)
 
-    def close(self, cause: Cause, remedy: Remedy | None, suspects: Suspects) -> None:
+    def close(self, cause: Cause, remedy: Remedy | None) -> None:
         """Write the record's end, and the log where it is not yet."""
         self._renew()
         ended_well = cause in (Cause.DONE, Cause.STOPPED)
@@ -139,10 +139,10 @@ class Life:
                 "notes": self._figures.notes,
                 "evidence": [] if ended_well else self.log_tail()[-_EVIDENCE_LINES:],
                 "remedy": remedy.reason if remedy is not None else None,
-                "quarantined": dict(suspects.confirmed),
+                "quarantined": dict(self._suspects.confirmed),
             }
         )
-        suspects.confirmed.clear()
+        self._suspects.confirmed.clear()
         self._prepared.attempts = [*self._prepared.attempts, self._record]
         with self._worth_a_warning():
             write_attempt(self._prepared.store, self._record)

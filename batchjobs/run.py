@@ -81,7 +81,7 @@ class Run:
             cause = cause_of(figures, life.log_tail())
             progress = figures.answered > 0 or len(self._figures.commits) > committed
             remedy = self._decide(cause, figures, life.log_tail(), progress)
-            life.close(cause, remedy, self._suspects)
+            life.close(cause, remedy)
         return remedy is not None and not self._pause(remedy)
 
     def _dispatch(self, life: Life, figures: AttemptFigures) -> None:
