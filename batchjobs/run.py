@@ -59,7 +59,6 @@ class Run:
         """Until every shard is committed, the run is stopped, or it cannot go on."""
         try:
             with self._stop.on_signals():
-                remove_marked(mark_of(self._prepared.store.url))
                 while self._live_once():
                     pass
         except OSError as problem:  # the storage, the log's folder, engine.python, leftovers that do not end

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from batchjobs import lock, store
-from batchjobs.output import LOCK
+from batchjobs.output import LOCK, WRITERS
 from tests.faults import Act, Faults, nothing, short
 
 
@@ -87,7 +87,7 @@ class FaultyOs:
     def end(self) -> None:
         """What the kernel does for a dead process: its locks are free."""
         self._volatile.close()
-        for descriptor in [number for number, path in self._paths.items() if str(path).endswith(LOCK)]:
+        for descriptor in [number for number, path in self._paths.items() if str(path).endswith((LOCK, WRITERS))]:
             self.close(descriptor)
 
     def write(self, descriptor: int, data: memoryview) -> Any:

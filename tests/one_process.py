@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from batchjobs import journal, lease, life, plan, prepared, profiles, replica, run
+from batchjobs import journal, lease, life, lock, plan, prepared, profiles, replica, run
 
 
 class ReplicaHere:
@@ -70,6 +70,7 @@ def in_one_process(patch: pytest.MonkeyPatch, state: Path) -> None:
     patch.setattr(life, "ReplicaProcess", ReplicaHere)
     patch.setattr(life.Life, "log_tail", lambda self: [])
     patch.setattr(run, "remove_marked", lambda mark: 0)
+    patch.setattr(lock, "remove_marked", lambda mark: 0)
     patch.setattr(run, "kernel_oom_kills", lambda: 0)
     patch.setattr(profiles, "device_name", lambda: "none")
     patch.setattr(plan, "versions", lambda: {"batchjobs": "1"})

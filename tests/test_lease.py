@@ -208,7 +208,8 @@ def test_a_stopped_runner_that_wakes_up_after_its_successor_has_finished_does_no
 ) -> None:
     monkeypatch.setattr(lease, "TAKEOVER_S", 60.0)
     monkeypatch.setattr(lease, "LOOK_S", 0.1)
-    monkeypatch.setattr(run, "remove_marked", lambda mark: 0)  # the two runners are on different machines
+    for module in (lock, run):
+        monkeypatch.setattr(module, "remove_marked", lambda mark: 0)  # the two runners are on different machines
     job = s3_job(s3, make_job, tokens_per_s=30)
     first = start(write_spec(job, tmp_path / "job.yaml"))
     store = open_store(job.output.path, s3)

@@ -37,7 +37,7 @@ def wait_for_parts(job: JobSpec, count: int) -> None:
 
 
 def replicas_of(job: JobSpec) -> list[int]:
-    """Processes of ours that hold this output's lock file open."""
+    """Processes of ours that hold this output's second lock, the dispatcher among them."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
@@ -45,7 +45,7 @@ def replicas_of(job: JobSpec) -> list[int]:
                 links = [os.readlink(fd) for fd in (process / "fd").iterdir()]
             except OSError:
                 continue
-            if f"{job.output.path}/_batchjobs/lock" in links:
+            if f"{job.output.path}/_batchjobs/writers.lock" in links:
                 found.append(int(process.name))
     return found
 
@@ -87,6 +87,21 @@ def test_a_replica_does_not_outlive_its_killed_dispatcher(make_job: MakeJob, tmp
     while replicas_of(job):
         assert time.monotonic() < deadline, "the replica is still there"
         time.sleep(0.05)
+
+
+def test_a_frozen_replica_of_a_killed_dispatcher_does_not_hold_the_output(make_job: MakeJob, tmp_path: Path) -> None:
+    job = slow_job(make_job)
+    running = start(write_spec(job, tmp_path / "job.yaml"))
+    wait_for_parts(job, 1)
+    (replica,) = set(replicas_of(job)) - {running.pid}
+    os.kill(replica, signal.SIGSTOP)
+    running.kill()
+    running.wait()
+    summary = summary_of(
+        batchjobs("run", "--no-prefect", "--json", write_spec(make_job(text_table(60)), tmp_path / "job.yaml"))
+    )
+    assert summary["state"] == "completed"
+    assert replicas_of(job) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
