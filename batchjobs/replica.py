@@ -36,17 +36,20 @@ from schemas.plan import Plan
 logger = logging.getLogger("batchjobs.replica")
 
 
-def build(order: dict[str, Any], commands: Commands, events: Sender) -> tuple[Feeder, Engine]:
-    """Start the engine and everything around it."""
+def start_engine(order: dict[str, Any]) -> Engine:
+    """The engine of the order's job, ready. Raises EngineDied."""
+    try:
+        return create_engine(JobSpec.model_validate(order["job"]))
+    except Exception as death:
+        raise EngineDied(death) from death
+
+
+def wire(order: dict[str, Any], engine: Engine, commands: Commands, events: Sender) -> Feeder:
+    """Everything around an engine that is ready, wired up but not started."""
     job, plan = JobSpec.model_validate(order["job"]), Plan.model_validate_json(order["plan"])
     renderer = Renderer(job, plan.input_schema, plan.as_of, keep_text=job.engine.kind == "echo")
     tokenizer = load_tokenizer(job, plan.as_of)
-    try:
-        engine = create_engine(job)
-    except Exception as death:
-        raise EngineDied(death) from death
     info = engine.info
-    events.send("ready", engine={name: getattr(info, name) for name in info.__slots__})
     renderer.connect(tokenizer, info.max_model_len, info.vocab_size, model_id(plan.model), order["lowered"])
     predicate = predicate_of(job, plan.input_schema)
     names = dict.fromkeys([*renderer.columns, *plan.kept_columns, *(predicate.columns if predicate else [])])
@@ -86,7 +89,7 @@ def build(order: dict[str, Any], commands: Commands, events: Sender) -> tuple[Fe
         groups,
         StandingResults(store, job.output.prefix, frozenset(order["retry"])).of if order["retry"] else None,
     )
-    return Feeder(engine, preparer, collector, commands, events, groups), engine
+    return Feeder(engine, preparer, collector, commands, events, groups)
 
 
 def _first(path: str | list[str]) -> str:
@@ -107,7 +110,10 @@ def live(order: dict[str, Any], commands: Commands, events: Sender) -> None:
     """The life of a replica; returns after `bye`, else exits with 1 after `failed`."""
     engine = None
     try:
-        feeder, engine = build(order, commands, events)
+        engine = start_engine(order)
+        info = engine.info
+        events.send("ready", engine={name: getattr(info, name) for name in info.__slots__})
+        feeder = wire(order, engine, commands, events)
         feeder.run()
         feeder.report()
         events.send("bye", stopped=commands.stop_by is not None)
