@@ -59,7 +59,7 @@ def summarise(
         latency=latency(run),
         engine=engine_figures(job.engine.kind, run),
         cost=cost(attempts, run, rows, tokens, job),
-        attempts=attempts,
+        attempts=sorted(attempts, key=lambda attempt: attempt.attempt),
         shards=ShardCounts(total=len(plan.shards), committed=len(commits), reused=len(earlier)),
     )
 
@@ -119,16 +119,15 @@ def count_tokens(commits: list[Commit], run: RunFigures) -> Tokens:
 
 def count_seconds(run: RunFigures, wall_s: float, plan_s: float) -> Seconds:
     """Wall clock of this run by phase."""
-    laps = run.seconds()
-    generating = laps.get("generating", 0.0)
+    generating = run.generating_s
     return Seconds(
         wall=wall_s,
         plan=plan_s,
         engine_start=run.start_s,
         generating=generating,
         finish=max(0.0, wall_s - plan_s - run.start_s - generating),
-        starved=laps.get("starved", 0.0),
-        tail=laps.get("tail", 0.0),
+        starved=run.lap("starved"),
+        tail=run.lap("tail"),
     )
 
 

@@ -8,9 +8,14 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from batchjobs.channel import Sender, receive
+
+
+def _nothing() -> None:
+    """Until the replica has a journal."""
 
 
 class Commands(threading.Thread):
@@ -19,6 +24,7 @@ class Commands(threading.Thread):
     def __init__(self, events: Sender) -> None:
         super().__init__(name="commands", daemon=True)
         self.stop_by: float | None = None  # monotonic time at which running requests are dropped
+        self.handed_on: Callable[[], None] = _nothing  # called before a shard is given that another replica had
         self._events = events
         self._shards: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         # Not sys.stdin: the interpreter waits for its lock at exit, and this thread holds it for ever.
@@ -37,6 +43,8 @@ class Commands(threading.Thread):
         """Serve until end of file."""
         for message in self._messages:
             if message["kind"] == "shard":
+                if message["again"]:
+                    self.handed_on()
                 self._shards.put(message["shard"])
             elif message["kind"] == "stop":
                 self.stop_by = time.monotonic() + message["drain_seconds"]

@@ -28,17 +28,19 @@ class Dispatcher:
     def __init__(
         self,
         figures: AttemptFigures,
-        shards: list[int],
+        next_shard: Callable[[], tuple[int, bool] | None],
         deadlines: Deadlines,
         committed: Callable[[Commit], None],
         ended: Callable[[list[int]], None],
-        say: Callable[[ReplicaProcess], None],
+        started: Callable[[], None],
+        tick: Callable[[ReplicaProcess], None],
         stop: StopSignal,
         drain_seconds: float,
     ) -> None:
         self.figures = figures
-        self._left, self._deadlines, self._committed, self._tell = iter(shards), deadlines, committed, say
-        self._ended, self._stop, self._drain_seconds = ended, stop, drain_seconds
+        self._next_shard, self._deadlines, self._committed = next_shard, deadlines, committed
+        self._ended, self._started, self._tick = ended, started, tick
+        self._stop, self._drain_seconds = stop, drain_seconds
 
     def run(self, process: ReplicaProcess) -> AttemptFigures:
         """Until the replica has left; nothing of it is there afterwards. Its failure, if any, is in the figures."""
@@ -47,7 +49,8 @@ class Dispatcher:
         finally:
             process.kill()
             self.figures.held_s = process.held_s()
-        self._tell(process)
+            self.figures.is_over = True
+        self._tick(process)
         return self.figures
 
     def _serve(self, process: ReplicaProcess) -> None:
@@ -62,7 +65,7 @@ class Dispatcher:
             if time.monotonic() >= next_tick:
                 next_tick = time.monotonic() + _TICK_S
                 self.figures.held_s = process.held_s()
-                self._tell(process)
+                self._tick(process)
                 missed = self._deadlines.missed(self.figures)
                 if missed is not None and self.figures.failure is None:  # what the replica said of its end stands
                     self.figures.failure, self.figures.engine_failed = missed, True
@@ -92,14 +95,18 @@ class Dispatcher:
         kind, figures = message["kind"], self.figures
         self._deadlines.sign(kind)
         if kind == "ask":
-            process.send("shard", shard=None if self._stop.asked else next(self._left, None))
+            shard, again = (None if self._stop.asked else self._next_shard()) or (None, False)
+            process.send("shard", shard=shard, again=again)
         elif kind == "ready":
             figures.engine, figures.ready_s = message["engine"], process.held_s()
+            self._started()
         elif kind == "fed":
             figures.in_flight.update(message["rows"])
+            figures.first_fed = figures.first_fed or time.monotonic()
         elif kind == "ended":
             figures.in_flight.difference_update(message["rows"])
             figures.answered += len(message["rows"])
+            figures.last_ended = time.monotonic()
             self._ended(message["rows"])
         elif kind == "progress":
             figures.last = message

@@ -15,12 +15,17 @@ class AttemptFigures:
     """One life of a replica, as the dispatcher saw it."""
 
     number: int = 0
+    replica: int = 0
     engine: dict[str, Any] = field(default_factory=dict)  # EngineInfo, once it has started
     ready_s: float | None = None  # seconds from process start to a ready engine
     held_s: float = 0.0  # seconds from process start to exit
     last: dict[str, Any] = field(default_factory=dict)  # the latest progress message
     in_flight: set[int] = field(default_factory=set)  # rows fed and not ended
     answered: int = 0  # rows that the engine has answered
+    committed: int = 0  # shards
+    first_fed: float | None = None  # monotonic
+    last_ended: float | None = None  # monotonic
+    is_over: bool = False
     said_bye: bool = False  # it did all that it was asked to
     stopped: bool = False  # it left because it was asked to
     failure: str | None = None  # a sentence, if it did not leave in order
@@ -49,13 +54,28 @@ class RunFigures:
 
     @property
     def start_s(self) -> float:
-        """Seconds that engines took to start, those that never did included."""
-        return sum(a.held_s if a.ready_s is None else a.ready_s for a in self.attempts)
+        """Seconds that engines took to start, those that never did included; of the replica that took longest."""
+        return self._longest((a, a.held_s if a.ready_s is None else a.ready_s) for a in self.attempts)
+
+    @property
+    def generating_s(self) -> float:
+        """Seconds in which some engine had requests, from the first fed to the last ended of each attempt."""
+        spans = sorted((a.first_fed, a.last_ended) for a in self.attempts if a.first_fed and a.last_ended)
+        total, reached = 0.0, 0.0
+        for begin, end in spans:
+            total += max(0.0, end - max(begin, reached))
+            reached = max(reached, end)
+        return total
+
+    @property
+    def alive(self) -> list[AttemptFigures]:
+        """Attempts that are not over."""
+        return [attempt for attempt in self.attempts if not attempt.is_over]
 
     @property
     def is_ready(self) -> bool:
-        """Whether the latest attempt's engine has started."""
-        return bool(self.attempts) and self.attempts[-1].ready_s is not None
+        """Whether an engine has started that is still there."""
+        return any(attempt.ready_s is not None for attempt in self.alive)
 
     @property
     def engine(self) -> dict[str, Any]:
@@ -71,9 +91,16 @@ class RunFigures:
         """Tokens of this run: prompt, output, cached."""
         return _summed(attempt.last.get("tokens", {}) for attempt in self.attempts)
 
-    def seconds(self) -> dict[str, float]:
-        """Seconds of the engines' loops by label, and `generating`."""
-        return _summed(attempt.last.get("seconds", {}) for attempt in self.attempts)
+    def lap(self, label: str) -> float:
+        """Seconds of an engine's loop with this label; of the replica that has most of them."""
+        return self._longest((a, a.last.get("seconds", {}).get(label, 0.0)) for a in self.attempts)
+
+    def _longest(self, seconds: Iterable[tuple[AttemptFigures, float]]) -> float:
+        """Attempts of one replica follow each other, replicas run side by side: what that means for a wall clock."""
+        total: dict[int, float] = {}
+        for attempt, each in seconds:
+            total[attempt.replica] = total.get(attempt.replica, 0.0) + each
+        return max(total.values(), default=0.0)
 
     def latency(self) -> dict[str, LatencyHistogram]:
         """Latencies of all attempts."""

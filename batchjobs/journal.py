@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator
 
 import pyarrow as pa
 
 from batchjobs.output import JOURNAL
 from batchjobs.results import Result, result_batch
 from batchjobs.store import Store
-from schemas.plan import Shard
 from schemas.records import RESULT_COLUMNS
 
 logger = logging.getLogger("batchjobs.journal")
@@ -60,13 +58,13 @@ def fragment_name(attempt: int, number: int) -> str:
 class Journal:
     """The fragments of one output, as one replica sees and extends them. Not thread-safe: the collector owns it.
 
-    `earlier` is complete after `load` and only read by others then.
+    `earlier` is filled by `load` and `look_again`, and only read by others.
     """
 
-    def __init__(self, store: Store, attempt: int, shards: Sequence[Shard]) -> None:
+    def __init__(self, store: Store, attempt: int, shard_of: Callable[[int], int]) -> None:
         self.earlier: dict[int, Result] = {}  # by row: what earlier attempts finished in shards that are still open
-        self._store, self._attempt = store, attempt
-        self._first_rows = [shard.first_row for shard in shards]
+        self._store, self._attempt, self._shard_of = store, attempt, shard_of
+        self._seen: set[str] = set()
         self._fragments: dict[str, set[int]] = {}  # the open shards that each fragment has rows of
         self._pending: list[tuple[int, Result]] = []
         self._number = 0
@@ -74,22 +72,38 @@ class Journal:
 
     def load(self, committed: Collection[int]) -> None:
         """Read what earlier attempts left; drop damaged fragments and those whose rows are all in parts."""
-        for name in (f"{JOURNAL}/{name}" for name in self._store.names(JOURNAL)):
-            try:
-                results = fragment_results(self._store.read(name) or b"")
-            except (DamagedFragment, pa.ArrowException, KeyError, TypeError) as damage:
-                logger.warning("The journal fragment %s is dropped: %s.", name, damage)
-                self._store.delete([name])
-                continue
-            still_open = [(self._shard_of(r), r) for r in results if self._shard_of(r) not in committed]
+        for name, results in self._unread():
+            still_open = [(self._shard_of(r.row), r) for r in results]
+            still_open = [(shard, r) for shard, r in still_open if shard not in committed]
             for _, result in still_open:
                 self.earlier.setdefault(result.row, result)
             self._fragments[name] = {shard for shard, _ in still_open}
         self._delete_used_up()
 
-    def _shard_of(self, result: Result) -> int:
-        # Empty shards share their first row with the next one, which is the one that has the row.
-        return bisect_right(self._first_rows, result.row) - 1
+    def look_again(self) -> None:
+        """Read what replicas beside this one have left since: one of their shards is now ours. Any thread may."""
+        for _, results in self._unread():
+            for result in results:
+                self.earlier.setdefault(result.row, result)
+
+    def _unread(self) -> Iterator[tuple[str, list[Result]]]:
+        """Fragments of others that were not read before, whole ones only."""
+        ours = f"{self._attempt:04d}-"
+        for short in self._store.names(JOURNAL):
+            name = f"{JOURNAL}/{short}"
+            if name in self._seen or short.startswith(ours):
+                continue
+            self._seen.add(name)
+            data = self._store.read(name)
+            if data is None:  # its rows are in parts by now
+                continue
+            try:
+                results = fragment_results(data)
+            except (DamagedFragment, pa.ArrowException, KeyError, TypeError) as damage:
+                logger.warning("The journal fragment %s is dropped: %s.", name, damage)
+                self._store.delete([name])
+                continue
+            yield name, results
 
     def add(self, shard: int, result: Result) -> None:
         """A row of an open shard is finished."""

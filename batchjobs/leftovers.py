@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MARK = "BATCHJOBS_OUTPUT_MARK"
+ATTEMPT = "BATCHJOBS_ATTEMPT"
 _PATIENCE = 10.0  # seconds for the kernel to end what was killed
 # Shared memory of vLLM's and Python's queues: their resource tracker cannot clean up when it is killed as well.
 _SHARED_MEMORY = re.compile(r"(/dev/shm/psm_\w+)")
@@ -24,19 +25,19 @@ def mark_of(url: str) -> str:
     return hashlib.sha256(url.encode()).hexdigest()[:32]
 
 
-def marked(mark: str) -> list[int]:
-    """Processes that carry the mark, without this one."""
-    wanted = f"{MARK}={mark}".encode()
+def marked(mark: str, attempt: int | None = None) -> list[int]:
+    """Processes that carry the mark, without this one; with `attempt`, those of one life only."""
+    wanted = {f"{MARK}={mark}".encode()} | ({f"{ATTEMPT}={attempt}".encode()} if attempt is not None else set())
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
             with suppress(OSError):
-                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                if wanted <= set((folder / "environ").read_bytes().split(b"\0")):
                     found.append(int(folder.name))
     return found
 
 
-def remove_marked(mark: str) -> int:
+def remove_marked(mark: str, attempt: int | None = None) -> int:
     """Kill what carries the mark and remove its shared memory; returns how many processes there were.
 
     Raises TimeoutError if one does not end, such as a process that waits for a dead disk or driver.
@@ -44,7 +45,7 @@ def remove_marked(mark: str) -> int:
     deadline = time.monotonic() + _PATIENCE
     killed: set[int] = set()
     segments: set[str] = set()
-    while pids := marked(mark):
+    while pids := marked(mark, attempt):
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes {pids} of an earlier attempt do not end; they may still hold the device")
         for pid in pids:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import tempfile
@@ -13,23 +12,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from batchjobs.attempts import renewed, write_attempt
+from batchjobs.best_effort import BestEffort
 from batchjobs.causes import Cause
-from batchjobs.errors import StorageFailed
+from batchjobs.devices import Placement
 from batchjobs.figures import AttemptFigures
-from batchjobs.leftovers import MARK, mark_of
-from batchjobs.output import LOGS, PROGRESS
+from batchjobs.leftovers import ATTEMPT, MARK, mark_of
+from batchjobs.output import LOGS
 from batchjobs.plan import versions, warn_of_versions
 from batchjobs.prepared import PreparedJob
 from batchjobs.process import ReplicaProcess, last_lines
-from batchjobs.progress import Progress
 from batchjobs.remedies import Remedy, Settings, with_settings
 from batchjobs.store import LocalStore, storage_errors
 from batchjobs.suspects import Suspects
 from schemas.summary import Attempt
 
-logger = logging.getLogger("batchjobs")
-
-_HEARTBEAT_S = 3.0  # between writes of progress.json and of the attempt's record
+_HEARTBEAT_S = 3.0  # between writes of the record
 _TAIL_LINES = 200  # of the log, to find the cause
 _EVIDENCE_LINES = 20  # of the log, kept in the record
 _ENVIRONMENT = {
@@ -43,18 +40,26 @@ _ENVIRONMENT = {
 class Life:
     """An attempt, from its start to its record's end."""
 
-    def __init__(self, prepared: PreparedJob, figures: AttemptFigures, settings: Settings, suspects: Suspects) -> None:
+    def __init__(
+        self,
+        prepared: PreparedJob,
+        figures: AttemptFigures,
+        settings: Settings,
+        suspects: Suspects,
+        placement: Placement,
+        best_effort: BestEffort,
+    ) -> None:
         self._prepared, self._figures, self._suspects = prepared, figures, suspects
-        self._settings = settings
+        self._settings, self._placement, self._best_effort = settings, placement, best_effort
         self._log = Path()
-        self._next_beat, self._warned = 0.0, False
+        self._next_beat = 0.0
         self._record = self._new_record()
 
     def _new_record(self) -> Attempt:
         engine = self._prepared.job.engine.model_dump(mode="json", exclude_defaults=True, exclude={"env", "echo"})
         price = self._prepared.job.cost.usd_per_hour if self._prepared.job.cost else None
         return Attempt(
-            replica=0,
+            replica=self._figures.replica,
             attempt=self._figures.number,
             started=datetime.now(UTC),
             usd_per_hour=price,
@@ -83,6 +88,7 @@ class Life:
             "plan": prepared.plan.model_dump_json(),
             "paths": prepared.paths,
             "attempt": self._figures.number,
+            "cores": self._placement.cores,
             "epoch": prepared.lock.epoch,
             "lowered": "max_model_len" in self._settings,
             "groups": self._suspects.groups(),
@@ -91,29 +97,25 @@ class Life:
             "retry": sorted(prepared.retry),
             "retried_shards": prepared.left if prepared.retry else [],
         }
-        environment = {**_ENVIRONMENT, **os.environ, **job.engine.env, MARK: mark_of(prepared.store.url)}
+        environment = {
+            **_ENVIRONMENT,
+            **os.environ,
+            **self._placement.environment,
+            **job.engine.env,
+            MARK: mark_of(prepared.store.url),
+            ATTEMPT: str(self._figures.number),
+        }
         return ReplicaProcess(
             job.engine.python or sys.executable, environment, self._log, prepared.lock.descriptor, order
         )
 
-    def heartbeat(self, now: Progress) -> None:
-        """Renew progress.json and the record every few seconds: what a killed run leaves behind."""
+    def heartbeat(self) -> None:
+        """Renew the record every few seconds: what a killed run leaves behind."""
         self._renew()
         if time.monotonic() >= self._next_beat:
             self._next_beat = time.monotonic() + _HEARTBEAT_S
-            with self._worth_a_warning():
-                self._prepared.store.publish(PROGRESS, now.model_dump_json().encode(), replace=True)
+            with self._best_effort.write():
                 write_attempt(self._prepared.store, self._record)
-
-    @contextmanager
-    def _worth_a_warning(self) -> Iterator[None]:
-        """What is for people only, and cannot be stored, is no reason to fail a run whose parts can be."""
-        try:
-            yield
-        except StorageFailed as problem:
-            if not self._warned:
-                logger.warning("Progress and attempt records are not stored: %s. The run goes on.", problem)
-            self._warned = True
 
     def _renew(self) -> None:
         figures = self._figures
@@ -139,12 +141,11 @@ class Life:
                 "notes": self._figures.notes,
                 "evidence": [] if ended_well else self.log_tail()[-_EVIDENCE_LINES:],
                 "remedy": remedy.reason if remedy is not None else None,
-                "quarantined": dict(self._suspects.confirmed),
+                "quarantined": self._suspects.take_confirmed(),
             }
         )
-        self._suspects.confirmed.clear()
-        self._prepared.attempts = [*self._prepared.attempts, self._record]
-        with self._worth_a_warning():
+        self._prepared.attempts.append(self._record)
+        with self._best_effort.write():
             write_attempt(self._prepared.store, self._record)
             if not isinstance(self._prepared.store, LocalStore) and self._log.exists():
                 self._prepared.store.publish(f"{LOGS}/{self._log.name}", self._log.read_bytes(), replace=True)

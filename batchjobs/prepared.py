@@ -10,6 +10,7 @@ from functools import partial
 from batchjobs.accounting import verdict
 from batchjobs.attempts import close_lost, read_attempts
 from batchjobs.checkpoint import Commit, clean_temporary, committed_shards, part_name, read_commit
+from batchjobs.devices import Placement, placements
 from batchjobs.errors import OutputError
 from batchjobs.figures import RunFigures
 from batchjobs.lease import fenced
@@ -38,6 +39,7 @@ class PreparedJob:
     lock: OutputLock
     began: float  # monotonic
     plan_s: float = 0.0
+    placements: list[Placement] = field(default_factory=lambda: [Placement()])  # one for each replica
     earlier: list[Commit] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     stored: Summary | None = None  # set when there is nothing to do
@@ -77,6 +79,7 @@ def prepare(job: JobSpec, frozen_input: bool = False, retry: frozenset[str] = fr
     prepared = PreparedJob(job, resolved, store, plan, paths, OutputLock(), began, retry=retry)
     prepared.stored = nothing_to_retry(store, plan, retry) if retry else nothing_to_do(store, plan, job)
     if prepared.stored is None:
+        prepared.placements = placements(resolved)
         _begin(prepared)
     prepared.plan_s = time.monotonic() - began
     return prepared

@@ -30,10 +30,11 @@ class Progress(BaseModel):
     shards_committed: int
     running: int = 0
     waiting: int = 0
-    kv_cache_usage: float | None = None  # 0..1
+    kv_cache_usage: float | None = None  # 0..1, of the fullest
     usd_so_far: float | None = None  # this run
-    attempt: int
-    elapsed_s: float  # of this attempt
+    attempt: int  # the latest
+    replicas: int  # alive
+    elapsed_s: float  # of the attempt that is alive for longest
 
 
 class Reporter(Protocol):
@@ -58,14 +59,14 @@ class Silent:
 
 def progress_of(run: RunFigures, plan: Plan, earlier: list[Commit], cost: CostSpec | None) -> Progress:
     """The moment that the latest figures describe."""
-    rows, tokens, laps = run.rows(), run.tokens(), run.seconds()
-    stats = run.attempts[-1].last.get("stats", {}) if run.attempts else {}
+    rows, tokens, alive = run.rows(), run.tokens(), run.alive
+    stats = [attempt.last["stats"] for attempt in alive if "stats" in attempt.last]
     reused = sum(commit.rows + commit.filtered for commit in earlier)
-    open_rows = run.attempts[-1].last.get("rows", {}).get("open", 0) if run.attempts else 0
+    open_rows = sum(attempt.last.get("rows", {}).get("open", 0) for attempt in alive)
     # A commit is told at once, the rows of open shards once a second: for a moment a shard may count twice.
     done = min(plan.rows, reused + sum(commit.rows + commit.filtered for commit in run.commits) + open_rows)
     committed = len(earlier) + len(run.commits)
-    generating = laps.get("generating", 0.0)
+    generating = run.generating_s
     per_s = (done - reused) / generating if generating else None
     return Progress(
         phase="starting" if not run.is_ready else "finishing" if committed == len(plan.shards) else "generating",
@@ -79,10 +80,11 @@ def progress_of(run: RunFigures, plan: Plan, earlier: list[Commit], cost: CostSp
         seconds_left=(plan.rows - done) / per_s if per_s else None,
         shards_total=len(plan.shards),
         shards_committed=committed,
-        running=stats.get("running", 0),
-        waiting=stats.get("waiting", 0),
-        kv_cache_usage=stats.get("kv_cache_usage"),
+        running=sum(each.get("running", 0) for each in stats),
+        waiting=sum(each.get("waiting", 0) for each in stats),
+        kv_cache_usage=max((u for each in stats if (u := each.get("kv_cache_usage")) is not None), default=None),
         usd_so_far=run.held_s / 3600 * cost.usd_per_hour if cost is not None else None,
         attempt=run.attempts[-1].number if run.attempts else 0,
-        elapsed_s=run.attempts[-1].held_s if run.attempts else 0.0,
+        replicas=len(alive),
+        elapsed_s=max((attempt.held_s for attempt in alive), default=0.0),
     )

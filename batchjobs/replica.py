@@ -7,6 +7,7 @@ Events go to the descriptor named on the command line. Everything printed goes t
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Any
 
@@ -59,8 +60,9 @@ def wire(order: dict[str, Any], engine: Engine, commands: Commands, events: Send
         events.send("committed", commit=commit.model_dump())
 
     store = fenced(open_store(job.output.path, job.output.storage_options), order.get("epoch"))
-    journal = Journal(store, order["attempt"], plan.shards)
+    journal = Journal(store, order["attempt"], plan.shard_of)
     journal.load(committed_shards(store) - set(order["retried_shards"]))
+    commands.handed_on = journal.look_again
     collector = Collector(
         store,
         plan.result_schema,
@@ -102,6 +104,8 @@ def main() -> None:
     events = Sender(int(sys.argv[1]))
     commands = Commands(events)
     order = commands.first()
+    if order["cores"]:  # before anything is started that would inherit more
+        os.sched_setaffinity(0, order["cores"])
     commands.start()
     live(order, commands, events)
 

@@ -1,33 +1,23 @@
-"""A run: life after life of a replica until every shard is committed, or nothing more can be done.
-
-What is decided between two lives, from cause to remedy, is here; what happens within one is the dispatcher's.
-"""
+"""A run: its replicas, side by side, until every shard is committed, it is stopped, or nothing more can be done."""
 
 from __future__ import annotations
 
-import logging
+import contextvars
+import threading
 import time
-from typing import Any
 
-from batchjobs.attempts import next_number
-from batchjobs.causes import MEMORY, Cause, cause_of, kernel_oom_kills
-from batchjobs.checkpoint import Commit
-from batchjobs.deadlines import Deadlines
-from batchjobs.dispatcher import Dispatcher, StopSignal
-from batchjobs.figures import AttemptFigures, RunFigures
-from batchjobs.leftovers import mark_of, remove_marked
-from batchjobs.life import Life
+from batchjobs.best_effort import BestEffort
+from batchjobs.decisions import Decisions
+from batchjobs.dispatcher import StopSignal
+from batchjobs.figures import RunFigures
+from batchjobs.lives import Replica, Shared
+from batchjobs.output import PROGRESS
+from batchjobs.pool import ShardPool
 from batchjobs.prepared import PreparedJob
-from batchjobs.process import ReplicaProcess
-from batchjobs.profiles import ProfileStore
 from batchjobs.progress import Reporter, progress_of
-from batchjobs.remedies import Remedy, Situation, remedy_for
-from batchjobs.suspects import Suspects
-from schemas.records import ErrorCode
 
-logger = logging.getLogger("batchjobs")
-
-_SUSPICIOUS = frozenset({Cause.ENGINE_DIED, Cause.DEVICE_ASSERT, Cause.HANG})
+_JOIN_S = 0.2  # between looks at the signals, while other threads do the work
+_WRITE_S = 3.0  # between writes of progress.json
 
 
 def run(prepared: PreparedJob, reporter: Reporter) -> RunFigures:
@@ -38,112 +28,96 @@ def run(prepared: PreparedJob, reporter: Reporter) -> RunFigures:
 
 
 class Run:
-    """The lives of one run, and what it has learnt from their ends."""
+    """The replicas of one run."""
 
     def __init__(self, prepared: PreparedJob, reporter: Reporter) -> None:
-        self._prepared, self._reporter = prepared, reporter
-        self._figures = RunFigures()
+        self._prepared, self._figures = prepared, RunFigures()
         self._stop = StopSignal()
-        self._profiles = ProfileStore(prepared.resolved, prepared.plan)
-        self._settings, why = self._profiles.start_with()
-        self._last_reason: str | None = None
-        if why is not None:
-            logger.warning("Settings are not the job's own: %s.", why)
-        forgiven = ErrorCode.ENGINE_CRASH in prepared.retry
-        known = {row: words for attempt in prepared.attempts for row, words in attempt.quarantined.items()}
-        self._suspects = Suspects({} if forgiven else known)
-        self._deaths: dict[Cause, int] = {}
-        self._without_progress = 0
+        self._places = prepared.placements[: len(prepared.left)]  # a replica without a shard would start for nothing
+        best_effort = BestEffort()
+        self._watch = _Watch(prepared, self._figures, reporter, best_effort)
+        self._shared = Shared(
+            prepared,
+            self._figures,
+            ShardPool(prepared.left, len(self._places)),
+            Decisions(prepared),
+            self._stop,
+            self._watch.tick,
+            best_effort,
+        )
 
     def go(self) -> RunFigures:
         """Until every shard is committed, the run is stopped, or it cannot go on."""
-        try:
-            with self._stop.on_signals():
-                while self._live_once():
-                    pass
-        except OSError as problem:  # the storage, the log's folder, engine.python, leftovers that do not end
-            self._figures.failure = str(problem)
+        replicas = [Replica(number, place, self._shared) for number, place in enumerate(self._places)]
+        with self._stop.on_signals():
+            while replicas:
+                self._side_by_side(replicas)
+                replicas = self._to_go_on(replicas)
         if not self._left():
-            self._profiles.remember(self._settings, self._last_reason)
+            self._shared.decisions.remember()
         return self._figures
 
-    def _live_once(self) -> bool:
-        """One life; whether there is another one to come."""
-        figures = AttemptFigures(next_number(self._prepared.attempts))
-        self._figures.attempts.append(figures)
-        committed = len(self._figures.commits)
-        life = Life(self._prepared, figures, self._settings, self._suspects)
-        before = kernel_oom_kills()
-        with life.log_folder():
-            self._dispatch(life, figures)
-            figures.oom_kills = kernel_oom_kills() - before
-            cause = cause_of(figures, life.log_tail())
-            progress = figures.answered > 0 or len(self._figures.commits) > committed
-            remedy = self._decide(cause, figures, life.log_tail(), progress)
-            life.close(cause, remedy)
-        return remedy is not None and not self._pause(remedy)
+    def _to_go_on(self, replicas: list[Replica]) -> list[Replica]:
+        """Who takes over the shards of those that have given up; nobody, if all have, or nothing is left."""
+        failures = [replica.failure for replica in replicas if replica.failure is not None]
+        if self._stop.asked or not failures or not self._left():
+            return []
+        well = [replica for replica in replicas if replica.failure is None]
+        if not well:
+            self._figures.failure = failures[-1]
+        return well
 
-    def _dispatch(self, life: Life, figures: AttemptFigures) -> None:
-        def say(process: ReplicaProcess) -> None:
-            for line in process.important_lines():
-                self._reporter.log(line)
-            now = progress_of(self._figures, self._prepared.plan, self._prepared.earlier, self._prepared.job.cost)
-            self._reporter.progress(now)
-            life.heartbeat(now)
+    def _left(self) -> set[int]:
+        return set(self._prepared.left) - {commit.shard for commit in self._figures.commits}
 
-        spec = self._prepared.job.run
-        dispatcher = Dispatcher(
-            figures, self._left(), Deadlines(spec), self._commit, self._suspects.finished, say, self._stop,
-            spec.drain_seconds,
-        )  # fmt: skip
-        dispatcher.run(life.start())
-        remove_marked(mark_of(self._prepared.store.url))
+    def _side_by_side(self, replicas: list[Replica]) -> None:
+        if len(replicas) == 1:
+            return replicas[0].live()
+        bugs: list[BaseException] = []
 
-    def _commit(self, commit: Commit) -> None:
-        self._figures.commits.append(commit)
+        def live(replica: Replica) -> None:
+            try:
+                replica.live()
+            except BaseException as bug:
+                bugs.append(bug)
+                self._stop.ask()
 
-    def _left(self) -> list[int]:
-        done = {commit.shard for commit in self._figures.commits}
-        return [shard for shard in self._prepared.left if shard not in done]
-
-    def _decide(self, cause: Cause, figures: AttemptFigures, tail: list[str], progress: bool) -> Remedy | None:
-        """What the next life does otherwise; None if there is none. Why, if that is a failure, is in the figures."""
-        if cause in (Cause.DONE, Cause.STOPPED) or self._stop.asked:
-            return None
-        assert figures.failure is not None
-        if cause is Cause.FAILED:
-            return self._give_up(figures.failure)
-        self._without_progress = 0 if progress else self._without_progress + 1
-        self._deaths[cause] = 1 if progress else self._deaths.get(cause, 0) + 1
-        if cause in _SUSPICIOUS:
-            self._suspects.died(figures.in_flight, figures.failure)
-            if self._suspects.engine_is_broken:
-                return self._give_up(f"the engine dies on row after row, so it is the engine: {figures.failure}")
-        if self._without_progress >= self._prepared.job.run.max_restarts:
-            return self._give_up(f"{figures.failure} (attempt {figures.number}; run.max_restarts is reached)")
-        return self._remedy(cause, figures, "\n".join([figures.failure, *tail]))
-
-    def _remedy(self, cause: Cause, figures: AttemptFigures, words: str) -> Remedy | None:
-        engine: dict[str, Any] = figures.engine or self._figures.engine
-        situation = Situation(self._prepared.job, self._settings, engine, words, self._deaths[cause])
-        remedy = remedy_for(cause, situation)
-        if remedy is None and cause in MEMORY | {Cause.START_FAILED, Cause.START_TIMEOUT}:
-            return self._give_up(f"{cause}: {figures.failure}, and there is no setting left to try")
-        remedy = remedy or Remedy({}, self._isolation())
-        if remedy.settings:
-            self._settings, self._last_reason = {**self._settings, **remedy.settings}, f"{cause}: {remedy.reason}"
-        logger.warning("Attempt %d ended (%s: %s). Next: %s.", figures.number, cause, figures.failure, remedy.reason)
-        return remedy
-
-    def _isolation(self) -> str:
-        groups = self._suspects.groups()
-        return f"{sum(map(len, groups))} suspect rows run in {len(groups)} groups first" if groups else "go on"
-
-    def _give_up(self, why: str) -> Remedy | None:
-        self._figures.failure = why
+        threads = [
+            # Each with the caller's context: Prefect finds its flow run there.
+            threading.Thread(target=contextvars.copy_context().run, args=(live, replica), name=f"replica {n}")
+            for n, replica in enumerate(replicas)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_JOIN_S)
+        if bugs:
+            raise bugs[0]
         return None
 
-    def _pause(self, remedy: Remedy) -> bool:
-        """Wait, if the remedy says so; whether the run was stopped meanwhile."""
-        until = time.monotonic() + remedy.wait_s
-        return self._stop.wait(max(0.0, until - time.monotonic())) if remedy.wait_s else self._stop.asked
+
+class _Watch:
+    """Tells whoever watches, and `progress.json`, how far the run is. Called by every replica's dispatcher."""
+
+    def __init__(self, prepared: PreparedJob, figures: RunFigures, reporter: Reporter, best_effort: BestEffort) -> None:
+        self._prepared, self._figures, self._reporter = prepared, figures, reporter
+        self._best_effort = best_effort
+        self._next_write = 0.0
+        self._lock = threading.Lock()
+
+    def tick(self, lines: list[str]) -> None:
+        """Some lines of a replica's log, and the latest figures."""
+        with self._lock:
+            for line in lines:
+                self._reporter.log(line)
+            self._tell()
+
+    def _tell(self) -> None:
+        prepared = self._prepared
+        now = progress_of(self._figures, prepared.plan, prepared.earlier, prepared.job.cost)
+        self._reporter.progress(now)
+        if time.monotonic() >= self._next_write:
+            self._next_write = time.monotonic() + _WRITE_S
+            with self._best_effort.write():
+                prepared.store.publish(PROGRESS, now.model_dump_json().encode(), replace=True)

@@ -183,7 +183,9 @@ class EngineSpec(Section):
     kv_cache_memory_bytes: int | None = Field(None, ge=1, description="Bytes of KV cache; always set it on CPU.")
     enforce_eager: bool | None = Field(None, description="No compilation, no CUDA graphs: starts faster, runs slower.")
     enable_prefix_caching: bool | None = None
-    replicas: Literal[1] = Field(1, description="Engines of the job. One for now.")
+    replicas: int | Literal["auto"] = Field(
+        "auto", description="Engines side by side; `auto` is one per GPU (or group of tensor_parallel_size), else 1."
+    )
     python: str | None = Field(None, description="Interpreter of the replicas, e.g. of an environment with vLLM.")
     env: dict[str, str] = Field(default_factory=dict, description="Extra environment variables of the replicas.")
     extra: dict[str, Any] = Field(default_factory=dict, description="Any other argument of vllm.LLM, untouched.")
@@ -191,7 +193,7 @@ class EngineSpec(Section):
 
     @model_validator(mode="after")
     def _counts(self) -> EngineSpec:
-        for name in ("max_num_seqs", "max_num_batched_tokens"):
+        for name in ("max_num_seqs", "max_num_batched_tokens", "replicas"):
             value = getattr(self, name)
             if isinstance(value, int) and value < 1:
                 raise ValueError(f"{name}: found {value}; allowed: 'auto' or an integer of at least 1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from bisect import bisect_right
 from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -59,6 +60,14 @@ class Plan(BaseModel):
     def rows(self) -> int:
         """Rows of the dataset, before the filter."""
         return sum(shard.rows for shard in self.shards)
+
+    @cached_property
+    def _first_rows(self) -> list[int]:
+        return [shard.first_row for shard in self.shards]
+
+    def shard_of(self, row: int) -> int:
+        """Number of the shard that has this row. Empty shards share their first row with the next one, which has it."""
+        return bisect_right(self._first_rows, row) - 1
 
     @cached_property
     def input_schema(self) -> pa.Schema:

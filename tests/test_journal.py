@@ -10,10 +10,12 @@ from batchjobs import journal as module
 from batchjobs.journal import DamagedFragment, Journal, fragment_bytes, fragment_results
 from batchjobs.results import Result
 from batchjobs.store import Store, open_store
-from schemas.plan import Shard
 from tests.conftest import MakeJob, batchjobs, read_output, run_here, text_table, write_spec
 
-SHARDS = [Shard(0, 4), Shard(4, 4), Shard(8, 4)]
+
+def shard_of(row: int) -> int:
+    """Shards of four rows."""
+    return row // 4
 
 
 def result(row: int, text: str = "ä\0") -> Result:
@@ -51,7 +53,7 @@ def test_a_flipped_bit_is_damage() -> None:
 
 def test_a_damaged_fragment_is_dropped_with_a_warning(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     store.publish(module.fragment_name(1, 1), b"rubbish")
-    journal = Journal(store, 2, SHARDS)
+    journal = Journal(store, 2, shard_of)
     journal.load(set())
     assert journal.earlier == {}
     assert fragments(store) == []
@@ -61,13 +63,25 @@ def test_a_damaged_fragment_is_dropped_with_a_warning(store: Store, caplog: pyte
 def test_of_a_row_in_several_fragments_the_lowest_attempt_wins(store: Store) -> None:
     store.publish(module.fragment_name(2, 1), fragment_bytes([result(1, "second")]))
     store.publish(module.fragment_name(1, 1), fragment_bytes([result(1, "first")]))
-    journal = Journal(store, 3, SHARDS)
+    journal = Journal(store, 3, shard_of)
     journal.load(set())
     assert journal.earlier[1].output == "first"
 
 
+def test_what_a_replica_beside_this_one_has_left_is_found_when_its_shard_comes_here(store: Store) -> None:
+    journal = Journal(store, 2, shard_of)
+    journal.add(1, result(5))
+    journal.flush()
+    journal.load(set())
+    store.publish(module.fragment_name(1, 1), fragment_bytes([result(1, "theirs")]))
+    journal.look_again()
+    assert {row: known.output for row, known in journal.earlier.items()} == {1: "theirs"}
+    journal.committed(1)
+    assert fragments(store) == ["0001-000001.arrow"]
+
+
 def test_a_fragment_goes_when_all_its_rows_are_in_parts(store: Store) -> None:
-    journal = Journal(store, 1, SHARDS)
+    journal = Journal(store, 1, shard_of)
     journal.add(0, result(1))
     journal.add(1, result(5))
     journal.flush()
@@ -78,7 +92,7 @@ def test_a_fragment_goes_when_all_its_rows_are_in_parts(store: Store) -> None:
 
 
 def test_rows_of_a_committed_shard_are_not_journaled(store: Store) -> None:
-    journal = Journal(store, 1, SHARDS)
+    journal = Journal(store, 1, shard_of)
     journal.add(0, result(1))
     journal.committed(0)
     journal.flush()
@@ -87,7 +101,7 @@ def test_rows_of_a_committed_shard_are_not_journaled(store: Store) -> None:
 
 def test_fragments_of_committed_shards_are_cleaned_at_the_next_start(store: Store) -> None:
     store.publish(module.fragment_name(1, 1), fragment_bytes([result(1), result(5)]))
-    journal = Journal(store, 2, SHARDS)
+    journal = Journal(store, 2, shard_of)
     journal.load({0, 1})
     assert journal.earlier == {}
     assert fragments(store) == []

@@ -40,9 +40,9 @@ def test_a_quarantine_counts_once_the_engine_has_worked_since() -> None:
     suspects = Suspects({})
     for words in ("a", "b", "c"):
         suspects.died([3], words)
-    assert suspects.confirmed == {}
+    assert suspects.take_confirmed() == {}
     suspects.finished([4])
-    assert suspects.confirmed == {3: "c"}
+    assert suspects.take_confirmed() == {3: "c"}
 
 
 def test_row_after_row_without_a_success_is_a_broken_engine() -> None:
