@@ -33,7 +33,7 @@ class Progress(BaseModel):
     kv_cache_usage: float | None = None  # 0..1, of the fullest
     usd_so_far: float | None = None  # this run
     attempt: int  # the latest
-    replicas: int  # alive
+    replicas: int = 1  # alive
     elapsed_s: float  # of the attempt that is alive for longest
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from batchjobs import journal, lease, life, lock, plan, prepared, profiles, replica, run
+from batchjobs import journal, lease, life, lives, lock, plan, prepared, profiles, replica
 
 
 class ReplicaHere:
@@ -69,9 +69,9 @@ def in_one_process(patch: pytest.MonkeyPatch, state: Path) -> None:
     patch.setenv("XDG_STATE_HOME", str(state))
     patch.setattr(life, "ReplicaProcess", ReplicaHere)
     patch.setattr(life.Life, "log_tail", lambda self: [])
-    patch.setattr(run, "remove_marked", lambda mark: 0)
+    patch.setattr(lives, "remove_marked", lambda mark, attempt: 0)
     patch.setattr(lock, "remove_marked", lambda mark: 0)
-    patch.setattr(run, "kernel_oom_kills", lambda: 0)
+    patch.setattr(lives, "kernel_oom_kills", lambda: 0)
     patch.setattr(profiles, "device_name", lambda: "none")
     patch.setattr(plan, "versions", lambda: {"batchjobs": "1"})
     patch.setattr(prepared, "versions", lambda: {"batchjobs": "1"})
