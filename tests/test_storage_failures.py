@@ -103,7 +103,8 @@ def test_progress_and_records_that_cannot_be_stored_are_one_warning(
     assert [attempt.cause for attempt in summary.attempts] == ["done"]
     warnings = [record.getMessage() for record in caplog.records if "The run goes on" in record.getMessage()]
     assert warnings == [
-        f"Progress and attempt records are not stored: cannot write {ATTEMPTS}/0001.json: Permission denied. The run goes on."
+        f"Progress and attempt records are not stored: cannot write {ATTEMPTS}/0001.json: Permission denied. "
+        "The run goes on."
     ]
 
 
