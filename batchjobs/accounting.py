@@ -171,6 +171,7 @@ def engine_figures(kind: str, run: RunFigures) -> EngineFigures:
     told = ("version", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "kv_cache_tokens")
     return EngineFigures(
         kind=kind,
+        replicas=len({attempt.replica for attempt in run.attempts}),
         **{name: known.get(name) for name in told},
         kv_cache_usage_peak=stats["kv_cache_usage_peak"],
         prefix_cache_hit_rate=hits / queries if queries and hits is not None else None,

@@ -69,7 +69,7 @@ def progress_of(run: RunFigures, plan: Plan, earlier: list[Commit], cost: CostSp
     generating = run.generating_s
     per_s = (done - reused) / generating if generating else None
     return Progress(
-        phase="starting" if not run.is_ready else "finishing" if committed == len(plan.shards) else "generating",
+        phase="finishing" if committed == len(plan.shards) else "generating" if run.is_ready else "starting",
         rows_total=plan.rows,
         rows_done=done,
         rows_reused=reused,

@@ -112,6 +112,7 @@ def _engine(s: Summary) -> list[tuple[str, str]]:
     e = s.engine
     pairs = [("kind", f"{e.kind} {e.version or ''}".strip())]
     counts = (
+        ("replicas", e.replicas if e.replicas > 1 else None),
         ("max_num_seqs", e.max_num_seqs),
         ("max_num_batched_tokens", e.max_num_batched_tokens),
         ("max_model_len", e.max_model_len),

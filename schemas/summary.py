@@ -92,6 +92,7 @@ class EngineFigures(BaseModel):
 
     kind: str
     version: str | None = None
+    replicas: int = 0  # side by side in this run; the figures below are of one, counts are summed
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     max_model_len: int | None = None
