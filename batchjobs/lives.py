@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ from batchjobs.life import Life
 from batchjobs.pool import ShardPool
 from batchjobs.prepared import PreparedJob
 from batchjobs.process import ReplicaProcess
+
+logger = logging.getLogger("batchjobs")
 
 
 @dataclass
@@ -132,6 +135,8 @@ class Replica:
 
     def _give_up(self, decision: Decision) -> None:
         self.failure = decision.failure
+        if decision.failure is not None:
+            logger.warning("Replica %d is given up: %s.", self.number, decision.failure)
         self._shared.pool.gave_up(self.number)
         if decision.is_for_all:
             self._shared.figures.failure = decision.failure

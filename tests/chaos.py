@@ -67,12 +67,12 @@ class Report:
         )
 
 
-def echo_spec(folder: Path) -> dict[str, Any]:
+def echo_spec(folder: Path, replicas: int = 1) -> dict[str, Any]:
     """A job of a few seconds with two poison rows."""
     return {
         "name": "chaos", "input": {"path": str(folder / "data"), "id_column": "id"}, "prompt": {"column": "text"},
         "sampling": {"max_tokens": 20}, "output": {"path": str(folder / "out")},
-        "engine": {"kind": "echo", "max_num_seqs": SEQS,
+        "engine": {"kind": "echo", "max_num_seqs": SEQS, "replicas": replicas,
                    "echo": {"tokens_per_s": TOKENS_PER_S, "die_rows": list(POISON)}},
         "run": {"shard_rows": SHARD_ROWS, "max_error_rate": 0.5, "start_seconds": 15, "stall_seconds": 2,
                 "drain_seconds": 1, "max_restarts": 1000, "state": str(folder / "state")},
@@ -109,7 +109,8 @@ class Chaos:
         (folder / "data").mkdir()
         texts = [f"row {n} says {n * n}" for n in range(ROWS)]
         pq.write_table(pa.table({"id": list(range(ROWS)), "text": texts}), folder / "data" / "a.parquet")
-        spec = real_spec(folder, self._model) if self._model is not None else echo_spec(folder)
+        replicas = self._random.choice([1, 2])
+        spec = real_spec(folder, self._model) if self._model is not None else echo_spec(folder, replicas)
         (folder / "job.yaml").write_text(yaml.safe_dump(spec))
         deadline = time.monotonic() + 1800
         while self._run_and_hit(folder) != 0:

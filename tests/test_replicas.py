@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from batchjobs import prepared
+from batchjobs.devices import Placement
 from batchjobs.leftovers import mark_of, marked
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, read_output, run_here, text_table
@@ -74,6 +76,18 @@ def test_engines_that_never_start_fail_the_job_after_each_was_tried_three_times(
     summary = run_here(two(make_job, fail_at_start="no such device"))
     assert (summary.state, [a.cause for a in summary.attempts]) == ("failed", ["start_failed"] * 6)
     assert "no such device" in summary.message
+
+
+def test_a_replica_that_is_given_up_leaves_its_shards_to_the_others(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Placement({"PYTHONHOME": "/nowhere"})  # its interpreter does not start
+    monkeypatch.setattr(prepared, "placements", lambda job: [broken, Placement()])
+    job = two(make_job)
+    summary = run_here(job)
+    assert (summary.state, summary.rows.ok) == ("completed", 60)
+    assert [a.cause for a in summary.attempts if a.replica == 0] == ["start_failed"] * 3
+    assert read_output(job)["row"].to_pylist() == list(range(60))
 
 
 def test_engines_start_one_after_the_other(make_job: MakeJob) -> None:
