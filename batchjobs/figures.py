@@ -63,13 +63,19 @@ class RunFigures:
         return next((attempt.engine for attempt in reversed(self.attempts) if attempt.engine), {})
 
     def rows(self) -> dict[str, int]:
-        """Results of this run's attempts: `ok`, `error`, and `rejected`: those that never reached the engine."""
+        """Results of this run's attempts: `ok`, `error`; and of both `rejected`, which never reached the engine, and
+        `deduplicated`, which got the answer of an identical row."""
         told = [attempt.last.get("rows", {}) for attempt in self.attempts]
-        return {name: sum(rows.get(name, 0) for rows in told) for name in ("ok", "error", "rejected")}
+        return {name: sum(rows.get(name, 0) for rows in told) for name in ("ok", "error", "rejected", "deduplicated")}
 
     def tokens(self) -> dict[str, int]:
         """Tokens of this run: prompt, output, cached."""
         return _summed(attempt.last.get("tokens", {}) for attempt in self.attempts)
+
+    def order(self) -> dict[str, str]:
+        """The order in which rows were fed, and why; empty while none was."""
+        told = [attempt.last["order"] for attempt in self.attempts if attempt.last.get("order")]
+        return told[-1] if told else {}
 
     def seconds(self) -> dict[str, float]:
         """Seconds of the engines' loops by label, and `generating`."""

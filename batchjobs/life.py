@@ -87,6 +87,7 @@ class Life:
             "lowered": "max_model_len" in self._settings,
             "groups": self._suspects.groups(),
             "quarantined": {str(row): words for row, words in self._suspects.quarantined.items()},
+            "lengths": prepared.lengths.plain(),
             "has_worked": any(commit.ok for commit in prepared.earlier),
             "retry": sorted(prepared.retry),
             "retried_shards": prepared.left if prepared.retry else [],
@@ -144,6 +145,7 @@ class Life:
         )
         self._suspects.confirmed.clear()
         self._prepared.attempts = [*self._prepared.attempts, self._record]
+        self._prepared.lengths.merge(self._figures.last.get("lengths", {}))
         with self._worth_a_warning():
             write_attempt(self._prepared.store, self._record)
             if not isinstance(self._prepared.store, LocalStore) and self._log.exists():
