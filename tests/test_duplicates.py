@@ -147,10 +147,9 @@ def test_a_retry_that_leaves_copies_standing_counts_no_token_twice(make_job: Mak
     assert again.tokens.saved_by_deduplication == before.tokens.saved_by_deduplication == 18
 
 
-@pytest.mark.parametrize("poison", [0, 5])
-def test_a_row_that_kills_the_engine_is_quarantined_with_all_that_are_identical(make_job: MakeJob, poison: int) -> None:
+def test_a_row_that_kills_the_engine_is_quarantined_with_all_that_are_identical(make_job: MakeJob) -> None:
     """Whichever of them is fed, the engine dies on it; afterwards it does not die on the others."""
-    echo = {"die_rows": [row for row, text in enumerate(TEXTS) if text == TEXTS[poison]]}
+    echo = {"die_rows": [row for row, text in enumerate(TEXTS) if text == "aa"]}
     job = make_job(table(TEXTS), sampling=GREEDY, engine={"echo": echo}, run={"shard_rows": 4, "max_error_rate": 1})
     summary = run_here(job)
     assert summary.errors == {"engine_crash": 4}
