@@ -15,6 +15,7 @@ from schemas.summary import (
     EngineFigures,
     EngineSeconds,
     Latency,
+    OrderFigures,
     Rate,
     Rows,
     Seconds,
@@ -58,6 +59,7 @@ def summarise(
         rate_wall=rate(run, wall_s),
         latency=latency(run),
         engine=engine_figures(job.engine.kind, run),
+        order=OrderFigures.model_validate(run.order()),
         cost=cost(attempts, run, rows, tokens, job),
         attempts=sorted(attempts, key=lambda attempt: attempt.attempt),
         shards=ShardCounts(total=len(plan.shards), committed=len(commits), reused=len(earlier)),
@@ -77,14 +79,15 @@ def count_rows(plan: Plan, earlier: list[Commit], now: list[Commit]) -> Rows:
     """Rows of all committed shards; what an open shard had is not counted."""
     both = [*earlier, *now]
     ok, total = sum(c.ok for c in both), sum(c.rows for c in both)
-    rejected = sum(c.rejected for c in now)
+    rejected, deduplicated = sum(c.rejected for c in now), sum(c.deduplicated for c in now)
     return Rows(
         planned=plan.rows,
         total=total,
         filtered=sum(c.filtered for c in both),
         ok=ok,
         error=total - ok,
-        generated=sum(c.rows - c.reused for c in now) - rejected,
+        generated=sum(c.rows - c.reused for c in now) - rejected - deduplicated,
+        deduplicated=deduplicated,
         reused=sum(c.rows for c in earlier) + sum(c.reused for c in now),
         rejected=rejected,
     )
@@ -114,6 +117,7 @@ def count_tokens(commits: list[Commit], run: RunFigures) -> Tokens:
         output=counts.get("output", 0),
         cached=counts.get("cached", 0),
         recomputed=run.stats()["recomputed_tokens"],
+        saved_by_deduplication=counts.get("saved", 0),
     )
 
 
@@ -151,7 +155,7 @@ def rate(run: RunFigures, seconds: float) -> Rate:
     rows, tokens = run.rows(), run.tokens()
     if not seconds or not tokens:
         return Rate()
-    generated = rows["ok"] + rows["error"] - rows["rejected"]
+    generated = rows["ok"] + rows["error"] - rows["rejected"] - rows["deduplicated"]
     return Rate(
         requests_per_s=generated / seconds,
         output_tokens_per_s=tokens["output"] / seconds,

@@ -32,7 +32,8 @@ class Commit(BaseModel):
     warnings: dict[str, int] = {}
     rejected: int = 0  # rows that never reached the engine
     reused: int = 0  # rows whose result an earlier attempt left, in its journal or in the part that this one replaces
-    tokens: dict[str, int] = {}  # prompt, output, cached
+    deduplicated: int = 0  # rows that got the answer of an identical request
+    tokens: dict[str, int] = {}  # prompt, output, cached; saved: prompt and output of copies, in none of the others
     seconds: float = 0  # from first row fed to last row landed
 
 

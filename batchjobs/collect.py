@@ -15,9 +15,10 @@ from batchjobs.engines.base import Completion, Request
 from batchjobs.errors import EngineFailed
 from batchjobs.journal import Journal
 from batchjobs.latency import LatencyHistogram
+from batchjobs.lengths import OutputLengths
 from batchjobs.part import commit_of, part_batches
 from batchjobs.prompts import RowError
-from batchjobs.results import Result, Tally, of_completion, of_error
+from batchjobs.results import Result, Tally, of_completion, of_copy, of_error
 from batchjobs.store import Store
 from batchjobs.window import OpenShard
 from schemas.records import GOOD_FINISH_REASONS, ErrorCode
@@ -42,12 +43,14 @@ class Collector(threading.Thread):
         max_model_len: int,
         journal: Journal,
         has_worked: bool,
+        lengths: OutputLengths,
         committed: Callable[[Commit], None],
     ) -> None:
         super().__init__(name="collect", daemon=True)
         self.tally = Tally()  # rows of this attempt with a result, committed or not
         self.open_rows = 0  # rows with a result in shards that are still open
         self.latencies = {name: LatencyHistogram() for name in ("queue_s", "ttft_s", "tpot_s")}
+        self.lengths = lengths  # of the answers of this attempt
         self.failure: BaseException | None = None
         self._inbox: queue.SimpleQueue[OpenShard | list[Ended] | None] = queue.SimpleQueue()
         self._store, self._schema, self._prefix, self._fingerprint = store, schema, prefix, fingerprint
@@ -103,15 +106,27 @@ class Collector(threading.Thread):
         reached = isinstance(done, Completion)
         if isinstance(done, Completion):
             result = of_completion(done, request, self._max_model_len, self._attempt)
-            for name, histogram in self.latencies.items():
-                histogram.add(getattr(done, name))
+            self._learn(done, request)
         else:
             result = of_error(done, self._attempt)
+        self._notice_a_broken_engine(result)
+        followers = shard.window.followers.pop(request.row, []) if shard.window is not None else []
+        self._settle(result, shard, reached)
+        for row, other in followers:
+            self._settle(of_copy(result, row), other, reached)
+
+    def _learn(self, done: Completion, request: Request) -> None:
+        for name, histogram in self.latencies.items():
+            histogram.add(getattr(done, name))
+        if done.finish_reason in GOOD_FINISH_REASONS:
+            self.lengths.add(len(request.token_ids), done.output_tokens)
+
+    def _settle(self, result: Result, shard: OpenShard, reached: bool) -> None:
+        """One row of a shard has its result."""
         shard.put(result)
         shard.missing -= 1
         self.open_rows += 1
         self.tally.add(result, reached)
-        self._notice_a_broken_engine(result)
         if shard.missing and result.finish_reason in GOOD_FINISH_REASONS:
             self._journal.add(shard.index, result)
         self._publish_if_complete(shard)

@@ -164,7 +164,7 @@ class Feeder:
             return
         self._next_progress = time.monotonic() + _PROGRESS_S
         tally, stats = self._collector.tally, self._engine.stats()
-        slowed = self._concurrency.look(stats, tally.rows - tally.rejected)
+        slowed = self._concurrency.look(stats, tally.generated)
         if slowed is not None:
             self._events.send("note", text=slowed)
         self._events.send(
@@ -173,10 +173,13 @@ class Feeder:
                 "ok": tally.ok,
                 "error": tally.rows - tally.ok,
                 "rejected": tally.rejected,
+                "deduplicated": tally.deduplicated,
                 "open": self._collector.open_rows,
             },
             tokens={"prompt": tally.prompt_tokens, "output": tally.output_tokens, "cached": tally.cached_tokens},
             stats={name: getattr(stats, name) for name in stats.__slots__},
             seconds=self.watch.seconds(),
             latency={name: histogram.bins() for name, histogram in self._collector.latencies.items()},
+            lengths=self._collector.lengths.plain(),
+            order=chosen.model_dump() if (chosen := self._preparer.ordering.chosen) is not None else {},
         )

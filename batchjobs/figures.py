@@ -83,9 +83,10 @@ class RunFigures:
         return next((attempt.engine for attempt in reversed(self.attempts) if attempt.engine), {})
 
     def rows(self) -> dict[str, int]:
-        """Results of this run's attempts: `ok`, `error`, and `rejected`: those that never reached the engine."""
+        """Results of this run's attempts: `ok`, `error`; and of both `rejected`, which never reached the engine, and
+        `deduplicated`, which got the answer of an identical row."""
         told = [attempt.last.get("rows", {}) for attempt in self.attempts]
-        return {name: sum(rows.get(name, 0) for rows in told) for name in ("ok", "error", "rejected")}
+        return {name: sum(rows.get(name, 0) for rows in told) for name in ("ok", "error", "rejected", "deduplicated")}
 
     def tokens(self) -> dict[str, int]:
         """Tokens of this run: prompt, output, cached."""
@@ -101,6 +102,11 @@ class RunFigures:
         for attempt, each in seconds:
             total[attempt.replica] = total.get(attempt.replica, 0.0) + each
         return max(total.values(), default=0.0)
+
+    def order(self) -> dict[str, str]:
+        """The order in which rows were fed, and why; empty while none was."""
+        told = [attempt.last["order"] for attempt in self.attempts if attempt.last.get("order")]
+        return told[-1] if told else {}
 
     def latency(self) -> dict[str, LatencyHistogram]:
         """Latencies of all attempts."""

@@ -9,6 +9,7 @@ from batchjobs.accounting import summarise
 from batchjobs.checkpoint import clean_temporary, committed_shards, part_name
 from batchjobs.errors import StorageFailed
 from batchjobs.figures import RunFigures
+from batchjobs.history import write_record
 from batchjobs.journal import clean_journal
 from batchjobs.output import PROGRESS, SUCCESS, SUMMARY
 from batchjobs.prepared import PreparedJob, prepare
@@ -38,6 +39,8 @@ def finish(prepared: PreparedJob, figures: RunFigures) -> Summary:
             logger.warning("The summary is not stored: %s.", problem)
             figures.failure = figures.failure or str(problem)
             summary = _summary(prepared, figures)
+        if figures.attempts:
+            write_record(prepared.resolved, summary, prepared.lengths)
         return summary
     finally:
         prepared.lock.release()

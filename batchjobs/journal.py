@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 import pyarrow as pa
 
 from batchjobs.output import JOURNAL
-from batchjobs.results import Result, result_batch
+from batchjobs.results import Result, of_stored, result_batch
 from batchjobs.store import Store
 from schemas.records import RESULT_COLUMNS
 
@@ -47,7 +47,7 @@ def fragment_results(data: bytes) -> list[Result]:
         raise DamagedFragment("its checksum does not agree")
     table = pa.ipc.open_stream(body).read_all()
     columns = [table.column(name).to_pylist() for name in RESULT_COLUMNS]
-    return [Result(*values) for values in zip(*columns, strict=True)]
+    return [of_stored(values) for values in zip(*columns, strict=True)]
 
 
 def fragment_name(attempt: int, number: int) -> str:

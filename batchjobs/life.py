@@ -93,6 +93,7 @@ class Life:
             "lowered": "max_model_len" in self._settings,
             "groups": self._suspects.groups(),
             "quarantined": {str(row): words for row, words in self._suspects.quarantined.items()},
+            "lengths": prepared.lengths.plain(),
             "has_worked": any(commit.ok for commit in prepared.earlier),
             "retry": sorted(prepared.retry),
             "retried_shards": prepared.left if prepared.retry else [],

@@ -40,7 +40,7 @@ class Shared:
     best_effort: BestEffort = field(default_factory=BestEffort)
     # One engine of a host starts at a time: compile caches and the profiling of memory would get in each other's way.
     starts: threading.Lock = field(default_factory=threading.Lock)
-    numbers: threading.Lock = field(default_factory=threading.Lock)
+    counting: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Replica:
@@ -79,13 +79,15 @@ class Replica:
             decision = Decision() if shared.stop.asked else shared.decisions.after(figures, cause, settings, tail)
             shared.pool.ended(self.number, self._shards_under_suspicion())
             life.close(cause, decision.remedy)
+        with shared.counting:
+            shared.prepared.lengths.merge(figures.last.get("lengths", {}))
         if decision.remedy is None:
             self._give_up(decision)
             return False
         return not self._pause(decision.remedy.wait_s)
 
     def _new_attempt(self) -> AttemptFigures:
-        with self._shared.numbers:
+        with self._shared.counting:
             attempts = self._shared.figures.attempts
             number = max(next_number(self._shared.prepared.attempts), *(a.number + 1 for a in attempts), 1)
             attempts.append(AttemptFigures(number, self.number))

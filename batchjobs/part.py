@@ -14,11 +14,12 @@ from batchjobs.window import OpenShard
 
 def commit_of(shard: OpenShard, fingerprint: str, attempt: int, nonce: str) -> Commit:
     """What the part says about itself."""
-    tally, reused = Tally(), 0
+    tally, reused, deduplicated = Tally(), 0, 0
     for result in shard.results:
         if result is not None:
             known = result.attempt != attempt
             reused += known
+            deduplicated += result.copied and not known
             tally.add(result, reached_engine=known or result.finish_reason is not None)
     return Commit(
         fingerprint=fingerprint,
@@ -33,8 +34,14 @@ def commit_of(shard: OpenShard, fingerprint: str, attempt: int, nonce: str) -> C
         warnings=tally.warnings,
         rejected=tally.rejected,
         reused=reused,
+        deduplicated=deduplicated,
         seconds=round(time.monotonic() - shard.opened, 3),
-        tokens={"prompt": tally.prompt_tokens, "output": tally.output_tokens, "cached": tally.cached_tokens},
+        tokens={
+            "prompt": tally.prompt_tokens,
+            "output": tally.output_tokens,
+            "cached": tally.cached_tokens,
+            "saved": tally.saved_tokens,
+        },
     )
 
 

@@ -10,13 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from batchjobs.columns import filtered
+from batchjobs.duplicates import distinct, may_share
 from batchjobs.engines.base import Request
-from batchjobs.order import ordered
+from batchjobs.order import Ordering
 from batchjobs.prompts import Renderer, RowError
 from batchjobs.reader import ShardReader
 from batchjobs.results import Result, of_error
 from batchjobs.window import Fed, OpenShard, Window
-from schemas.job import Order
+from batchjobs.window_size import WindowSize
+from schemas.job import Deduplicate
 from schemas.plan import Shard
 from schemas.records import ErrorCode
 
@@ -40,7 +42,8 @@ class Preparer(threading.Thread):
         renderer: Renderer,
         mask: Callable[[pa.RecordBatch], Any] | None,
         kept: list[str],
-        order: Order,
+        ordering: Ordering,
+        deduplicate: Deduplicate,
         max_num_seqs: int,
         attempt: int,
         journaled: Mapping[int, Result],
@@ -55,9 +58,11 @@ class Preparer(threading.Thread):
         self._places = threading.Semaphore(_OPEN_WINDOWS)
         self._next_shard, self._opened, self._shards = next_shard, opened, shards
         self._reader, self._renderer, self._mask, self._kept = reader, renderer, mask, kept
-        self._order, self._least_rows, self._attempt = order, 4 * max_num_seqs, attempt
+        self.ordering = ordering
+        self._deduplicate, self._max_num_seqs, self._attempt = deduplicate, max_num_seqs, attempt
         self._journaled, self._quarantined, self._groups = journaled, quarantined, groups
         self._standing = standing
+        self._poison: dict[str, str] = {}  # request_hash of a quarantined row -> the engine's last words
 
     def stop(self) -> None:
         """Prepare nothing more."""
@@ -85,26 +90,45 @@ class Preparer(threading.Thread):
                 yield self._window(prepared)
 
     def _some_shards(self) -> tuple[list[tuple[OpenShard, list[Request]]], bool]:
-        """At least two shards and four times max_num_seqs requests, or what is left; and whether there is more."""
+        """The shards of a window, or what is left; and whether there is more."""
         prepared: list[tuple[OpenShard, list[Request]]] = []
-        while len(prepared) < 2 or sum(len(requests) for _, requests in prepared) < self._least_rows:
+        size = WindowSize(self._max_num_seqs)
+        while not size.is_full(self.ordering.looks_far):
             self._check_stop()
             index = self._next_shard()
             if index is None:
                 return prepared, False
             prepared.append(self._prepare(index))
+            size.add(*prepared[-1])
         return prepared, True
 
     def _window(self, prepared: list[tuple[OpenShard, list[Request]]]) -> Fed:
-        owner = {request.row: shard for shard, requests in prepared for request in requests}
-        requests = ordered([request for _, requests in prepared for request in requests], self._order)
-        if self._groups:  # suspects first, group by group
-            requests.sort(key=lambda request: self._groups.get(request.row, len(self._groups)))
-        window = Window(len(prepared), self._places)
+        fed = [(request, shard) for shard, requests in prepared for request in requests]
+        fed, followers = distinct(self._suspects_first(self._without_poison(fed)), self._deduplicate)
+        fed = self._suspects_first(self.ordering.ordered(fed))
+        window = Window(len(prepared), self._places, followers)
         for shard, _ in prepared:
             shard.window = window
             self._opened(shard)
-        return [(request, owner[request.row]) for request in requests]
+        return fed
+
+    def _suspects_first(self, fed: Fed) -> Fed:
+        """Suspects group by group, then the others as they were. So no suspect becomes the copy of another row."""
+        if not self._groups:
+            return fed
+        return sorted(fed, key=lambda one: self._groups.get(one[0].row, len(self._groups)))
+
+    def _without_poison(self, fed: Fed) -> Fed:
+        """Without requests identical to one on which the engine died: they get its error, and spare the engine."""
+        left: Fed = []
+        for request, shard in fed:
+            words = self._poison.get(request.request_hash) if may_share(request, self._deduplicate) else None
+            if words is None:
+                left.append((request, shard))
+            else:
+                shard.put(of_error(_crashed(request, words), self._attempt))
+                shard.missing -= 1
+        return left
 
     def _prepare(self, index: int) -> tuple[OpenShard, list[Request]]:
         planned = self._shards[index]
@@ -138,8 +162,8 @@ class Preparer(threading.Thread):
             if made.row in unknown:
                 made = RowError(made.row, ErrorCode.BAD_VALUE, "input.filter cannot be evaluated on this row")
             elif isinstance(made, Request) and made.row in self._quarantined:
-                words, tokens = self._quarantined[made.row], len(made.token_ids)
-                made = RowError(made.row, ErrorCode.ENGINE_CRASH, words, tokens, made.request_hash)
+                words = self._poison[made.request_hash] = self._quarantined[made.row]
+                made = _crashed(made, words)
             if (standing := known.get(made.row)) is not None:
                 shard.put(standing)
             elif isinstance(made, RowError):
@@ -154,3 +178,7 @@ class Preparer(threading.Thread):
     def _check_stop(self) -> None:
         if self._stop_asked.is_set():
             raise Stopped
+
+
+def _crashed(request: Request, words: str) -> RowError:
+    return RowError(request.row, ErrorCode.ENGINE_CRASH, words, len(request.token_ids), request.request_hash)

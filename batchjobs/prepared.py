@@ -13,7 +13,9 @@ from batchjobs.checkpoint import Commit, clean_temporary, committed_shards, part
 from batchjobs.devices import Placement, placements
 from batchjobs.errors import OutputError
 from batchjobs.figures import RunFigures
+from batchjobs.history import newest_record
 from batchjobs.lease import fenced
+from batchjobs.lengths import OutputLengths
 from batchjobs.lock import OutputLock, acquire
 from batchjobs.output import OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan, read_summary
 from batchjobs.plan import check_overlap, compare, make_plan, read_dataset, versions, warn_of_versions
@@ -42,6 +44,7 @@ class PreparedJob:
     placements: list[Placement] = field(default_factory=lambda: [Placement()])  # one for each replica
     earlier: list[Commit] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+    lengths: OutputLengths = field(default_factory=OutputLengths)  # of answers, as earlier runs and attempts saw them
     stored: Summary | None = None  # set when there is nothing to do
     retry: frozenset[str] = frozenset()  # error codes whose rows run again; their parts are replaced
 
@@ -164,6 +167,8 @@ def _begin(prepared: PreparedJob) -> None:
         warn_of_versions("batchjobs", {prepared.plan.versions["batchjobs"]}, versions()["batchjobs"])
         prepared.earlier = [commit for commit in commits if not prepared.retry & commit.errors.keys()]
         prepared.attempts = close_lost(store, read_attempts(store))
+        before = newest_record(prepared.resolved)
+        prepared.lengths = OutputLengths(before.lengths if before is not None else None).faded()
     except BaseException:
         prepared.lock.release()
         raise

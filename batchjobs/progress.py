@@ -21,6 +21,7 @@ class Progress(BaseModel):
     rows_total: int  # of the dataset, before the filter
     rows_done: int  # with a result or filtered, over all runs
     rows_reused: int  # of these, from earlier runs
+    rows_deduplicated: int = 0  # of these, by this run, with the answer of an identical row
     errors: int
     output_tokens: int  # this run
     output_tokens_per_s: float | None = None  # over the generating window
@@ -73,6 +74,7 @@ def progress_of(run: RunFigures, plan: Plan, earlier: list[Commit], cost: CostSp
         rows_total=plan.rows,
         rows_done=done,
         rows_reused=reused,
+        rows_deduplicated=rows["deduplicated"],
         errors=rows["error"] + sum(sum(commit.errors.values()) for commit in earlier),
         output_tokens=tokens.get("output", 0),
         output_tokens_per_s=tokens.get("output", 0) / generating if generating else None,

@@ -24,6 +24,8 @@ from batchjobs.feed import Feeder
 from batchjobs.fingerprint import model_id
 from batchjobs.journal import Journal
 from batchjobs.lease import fenced
+from batchjobs.lengths import OutputLengths
+from batchjobs.order import Ordering
 from batchjobs.plan import predicate_of
 from batchjobs.prepare import Preparer
 from batchjobs.prompts import Renderer
@@ -60,6 +62,9 @@ def wire(order: dict[str, Any], engine: Engine, commands: Commands, events: Send
         events.send("committed", commit=commit.model_dump())
 
     store = fenced(open_store(job.output.path, job.output.storage_options), order.get("epoch"))
+    lengths = OutputLengths()
+    caching = job.engine.enable_prefix_caching is not False
+    ordering = Ordering(job.run.order, caching, info.kv_cache_tokens, OutputLengths(order.get("lengths")), lengths)
     journal = Journal(store, order["attempt"], plan.shard_of)
     journal.load(committed_shards(store) - set(order["retried_shards"]))
     commands.handed_on = journal.look_again
@@ -72,6 +77,7 @@ def wire(order: dict[str, Any], engine: Engine, commands: Commands, events: Send
         info.max_model_len,
         journal,
         order["has_worked"] or any(result.error_code is None for result in journal.earlier.values()),
+        lengths,
         committed,
     )
     groups = {row: index for index, rows in enumerate(order["groups"]) for row in rows}
@@ -83,7 +89,8 @@ def wire(order: dict[str, Any], engine: Engine, commands: Commands, events: Send
         renderer,
         predicate.mask if predicate else None,
         plan.kept_columns,
-        job.run.order,
+        ordering,
+        job.run.deduplicate,
         info.max_num_seqs,
         order["attempt"],
         journal.earlier,

@@ -70,7 +70,12 @@ def _rows(s: Summary) -> list[tuple[str, str]]:
 def _tokens(s: Summary) -> list[tuple[str, str]]:
     t = s.tokens
     pairs = [("prompt", f"{t.prompt:,} ({t.cached:,} from the prefix cache)"), ("output", f"{t.output:,}")]
-    return pairs + ([("recomputed", f"{t.recomputed:,}")] if t.recomputed else [])
+    saved = ("saved", f"{t.saved_by_deduplication:,} by answering identical rows once")
+    return [
+        *pairs,
+        *([("recomputed", f"{t.recomputed:,}")] if t.recomputed else []),
+        *([saved] if t.saved_by_deduplication else []),
+    ]
 
 
 def _seconds(s: Summary) -> list[tuple[str, str]]:
@@ -85,7 +90,8 @@ def _seconds(s: Summary) -> list[tuple[str, str]]:
 
 
 def _speed(s: Summary) -> list[tuple[str, str]]:
-    pairs = [("generating", _rate(s.rate)), ("wall clock", _rate(s.rate_wall))]
+    order = f"{s.order.strategy} ({s.order.reason})" if s.order.strategy else ""
+    pairs = [("generating", _rate(s.rate)), ("wall clock", _rate(s.rate_wall)), ("order", order)]
     return [(name, value) for name, value in pairs if value] or [("", "nothing was generated")]
 
 

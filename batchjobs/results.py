@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from schemas.records import GOOD_FINISH_REASONS, RESULT_FIELDS, ErrorCode, Statu
 
 @dataclass(slots=True)
 class Result:
-    """One output row, without the kept columns. Field order and names are those of RESULT_FIELDS."""
+    """One output row, without the kept columns: first the fields of RESULT_FIELDS, in their order."""
 
     row: int
     output: str | None = None
@@ -34,6 +35,19 @@ class Result:
     tpot_s: float | None = None
     attempt: int = 0
     request_hash: str | None = None
+    copied: bool = False  # of an identical request; not stored: in a part, it is a good answer without times
+
+
+def of_stored(values: Iterable[Any]) -> Result:
+    """The result whose columns are `values`."""
+    result = Result(*values)
+    result.copied = result.finish_reason in GOOD_FINISH_REASONS and result.ttft_s is None
+    return result
+
+
+def of_copy(result: Result, row: int) -> Result:
+    """The same result for another row with an identical request: its own times are unknown, for it never ran."""
+    return replace(result, row=row, queue_s=None, ttft_s=None, tpot_s=None, copied=True)
 
 
 def of_error(problem: RowError, attempt: int) -> Result:
@@ -110,21 +124,26 @@ class Tally:
 
     ok: int = 0
     rejected: int = 0
+    deduplicated: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     warnings: dict[str, int] = field(default_factory=dict)
     prompt_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    saved_tokens: int = 0  # prompt and output of copies
 
     def add(self, result: Result, reached_engine: bool) -> None:
-        """Count one row. Tokens count only where the engine worked."""
+        """Count one row. Tokens count only where the engine worked; what a copy has, it saved."""
         if result.error_code is None:
             self.ok += 1
         else:
             self.errors[result.error_code] = self.errors.get(result.error_code, 0) + 1
         if result.warning is not None:
             self.warnings[result.warning] = self.warnings.get(result.warning, 0) + 1
-        if reached_engine:
+        if result.copied:
+            self.deduplicated += 1
+            self.saved_tokens += (result.prompt_tokens or 0) + (result.output_tokens or 0)
+        elif reached_engine:
             self.prompt_tokens += result.prompt_tokens or 0
             self.output_tokens += result.output_tokens or 0
             self.cached_tokens += result.cached_tokens or 0
@@ -135,3 +154,8 @@ class Tally:
     def rows(self) -> int:
         """All rows counted."""
         return self.ok + sum(self.errors.values())
+
+    @property
+    def generated(self) -> int:
+        """Those that the engine ran."""
+        return self.rows - self.rejected - self.deduplicated

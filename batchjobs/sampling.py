@@ -85,6 +85,14 @@ def wants_json(sampling: dict[str, Any]) -> bool:
     return "json" in (sampling.get("structured_outputs") or {})
 
 
+def deterministic(sampling: dict[str, Any]) -> bool:
+    """Whether the request determines its answer: greedy, or with a seed. Unset is vLLM's 1, or whatever the model says.
+
+    To vLLM a seed of -1 is none.
+    """
+    return sampling.get("temperature") == 0 or sampling.get("seed", -1) not in (None, -1)
+
+
 def canonical(sampling: dict[str, Any]) -> bytes:
     """The parameters as bytes that are equal if and only if the parameters are."""
     return json.dumps(sampling, sort_keys=True, default=str).encode("utf-8", "surrogatepass")

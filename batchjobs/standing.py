@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batchjobs.checkpoint import read_commit, read_part
-from batchjobs.results import Result
+from batchjobs.results import Result, of_stored
 from batchjobs.store import Store
 from schemas.records import RESULT_COLUMNS
 
@@ -19,6 +19,6 @@ class StandingResults:
         """The results that stay, by row, and the revision of the part that will replace this one."""
         table = read_part(self._store, shard, columns=self._columns)
         columns = [table.column(name).to_pylist() for name in self._columns]
-        results = (Result(*values) for values in zip(*columns, strict=True))
+        results = (of_stored(values) for values in zip(*columns, strict=True))
         standing = {result.row: result for result in results if result.error_code not in self._retry}
         return standing, read_commit(self._store, shard).revision + 1

@@ -33,6 +33,7 @@ class OpenShard:
 
 
 Fed = list[tuple[Request, OpenShard]]  # the requests of a window, in feeding order
+Followers = dict[int, list[tuple[int, OpenShard]]]  # row that is run -> rows that get a copy of its result
 
 
 @dataclass(slots=True)
@@ -41,6 +42,7 @@ class Window:
 
     open_shards: int
     places: threading.Semaphore  # a place comes back when the window's last shard is committed
+    followers: Followers = field(default_factory=dict)
 
     def committed(self) -> None:
         """One of its shards is committed."""

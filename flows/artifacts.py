@@ -124,6 +124,8 @@ def describe(now: Progress) -> str:
     ]
     if now.rows_reused:
         closer.append(f"{now.rows_reused:,} rows reused")
+    if now.rows_deduplicated:
+        closer.append(f"{now.rows_deduplicated:,} rows deduplicated")
     if now.kv_cache_usage is not None:
         closer.append(f"KV cache {now.kv_cache_usage:.0%} full")
     return f"**{' · '.join(glance)}**\n\n{' · '.join(closer)}"

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Order = Literal["auto", "input", "longest_first", "shortest_first"]
+Order = Literal["auto", "input", "longest_first", "shortest_first", "prefix"]
+Deduplicate = Literal["auto", "always", "never"]
 
 
 class Section(BaseModel):
@@ -228,7 +229,16 @@ class RunSpec(Section):
     """How the job runs. Only `shard_rows` is part of the job's identity."""
 
     shard_rows: int = Field(4096, ge=1, description="Rows per shard, the unit of commit.")
-    order: Order = Field("auto", description="Order inside a window; `auto` is longest first. Never changes results.")
+    order: Order = Field(
+        "auto",
+        description="In which order rows are fed; never changes results. `prefix` keeps together what begins alike; "
+        "`auto` is that where it pays, else longest first.",
+    )
+    deduplicate: Deduplicate = Field(
+        "auto",
+        description="Identical requests are generated once and share the answer: `auto` if it is determined "
+        "(temperature 0, or a seed), `always`, or `never`.",
+    )
     max_error_rate: float = Field(0.02, ge=0, le=1, description="Above this share of failed rows the job is partial.")
     start_seconds: float = Field(1800, gt=0, description="How long the engine may take to start.")
     stall_seconds: float = Field(120, gt=0, description="Silence of an engine that counts as a hang.")

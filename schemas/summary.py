@@ -25,7 +25,7 @@ class Rows(BaseModel):
     ok: int = 0
     error: int = 0
     generated: int = 0  # by the engine, in this run
-    deduplicated: int = 0
+    deduplicated: int = 0  # got the answer of an identical request, in this run
     reused: int = 0  # from a part or journal of an earlier run
     rejected: int = 0  # never reached the engine, in this run
 
@@ -37,6 +37,7 @@ class Tokens(BaseModel):
     output: int = 0
     cached: int = 0  # prompt tokens that came from the prefix cache
     recomputed: int | None = None  # computed again after a preemption
+    saved_by_deduplication: int = 0  # prompt and output tokens of copies, in none of the other figures
 
 
 class Seconds(BaseModel):
@@ -102,6 +103,13 @@ class EngineFigures(BaseModel):
     preemptions: int | None = None
 
 
+class OrderFigures(BaseModel):
+    """In which order this run fed the rows, and why; null if it fed none."""
+
+    strategy: Literal["input", "longest_first", "shortest_first", "prefix"] | None = None
+    reason: str | None = None  # "asked for", or what `auto` saw in the rows
+
+
 class Cost(BaseModel):
     """US dollars, from the seconds that engines were held; null without `cost.usd_per_hour`."""
 
@@ -158,6 +166,7 @@ class Summary(BaseModel):
     rate_wall: Rate  # the same over the whole wall clock
     latency: Latency
     engine: EngineFigures
+    order: OrderFigures = OrderFigures()
     cost: Cost
     attempts: list[Attempt] = []
     shards: ShardCounts

@@ -32,10 +32,11 @@ MakeJob = Callable[..., JobSpec]
 
 
 @pytest.fixture(autouse=True)
-def _no_prefect_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test runs against a Prefect API that the user has configured."""
+def _nothing_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test runs against a Prefect API that the user has configured, or learns from jobs that the user has run."""
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path_factory.getbasetemp() / "prefect-home"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 
 
 def serve_s3(port: int = 0) -> Any:

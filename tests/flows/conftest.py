@@ -45,7 +45,7 @@ def prefect_api() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def _prefect_of_these_tests(
-    _no_prefect_of_the_user: None, monkeypatch: pytest.MonkeyPatch, prefect_home: Path
+    _nothing_of_the_user: None, monkeypatch: pytest.MonkeyPatch, prefect_home: Path
 ) -> Iterator[None]:
     """Child processes share the home; what flows change of logging does not outlast a test."""
     monkeypatch.setenv("PREFECT_HOME", str(prefect_home))
