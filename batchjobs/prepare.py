@@ -41,6 +41,7 @@ class Preparer(threading.Thread):
         mask: Callable[[pa.RecordBatch], Any] | None,
         kept: list[str],
         order: Order,
+        shard_by_shard: bool,
         max_num_seqs: int,
         attempt: int,
         journaled: Mapping[int, Result],
@@ -55,7 +56,8 @@ class Preparer(threading.Thread):
         self._places = threading.Semaphore(_OPEN_WINDOWS)
         self._next_shard, self._opened, self._shards = next_shard, opened, shards
         self._reader, self._renderer, self._mask, self._kept = reader, renderer, mask, kept
-        self._order, self._least_rows, self._attempt = order, 4 * max_num_seqs, attempt
+        self._order, self._attempt = order, attempt
+        self._least_shards, self._least_rows = (1, 0) if shard_by_shard else (2, 4 * max_num_seqs)
         self._journaled, self._quarantined, self._groups = journaled, quarantined, groups
         self._standing = standing
 
@@ -85,9 +87,9 @@ class Preparer(threading.Thread):
                 yield self._window(prepared)
 
     def _some_shards(self) -> tuple[list[tuple[OpenShard, list[Request]]], bool]:
-        """At least two shards and four times max_num_seqs requests, or what is left; and whether there is more."""
+        """The shards of a window: two or more, with four times max_num_seqs requests, or one; and if there is more."""
         prepared: list[tuple[OpenShard, list[Request]]] = []
-        while len(prepared) < 2 or sum(len(requests) for _, requests in prepared) < self._least_rows:
+        while len(prepared) < self._least_shards or sum(len(rows) for _, rows in prepared) < self._least_rows:
             self._check_stop()
             index = self._next_shard()
             if index is None:

@@ -20,6 +20,7 @@ from batchjobs.engines import create_engine
 from batchjobs.engines.base import Engine
 from batchjobs.errors import BatchjobsError, EngineDied
 from batchjobs.feed import Feeder
+from batchjobs.feed_generate import GenerateFeeder
 from batchjobs.fingerprint import model_id
 from batchjobs.journal import Journal
 from batchjobs.lease import fenced
@@ -82,6 +83,7 @@ def wire(order: dict[str, Any], engine: Engine, commands: Commands, events: Send
         predicate.mask if predicate else None,
         plan.kept_columns,
         job.run.order,
+        job.run.feed == "generate",
         info.max_num_seqs,
         order["attempt"],
         journal.earlier,
@@ -89,7 +91,8 @@ def wire(order: dict[str, Any], engine: Engine, commands: Commands, events: Send
         groups,
         StandingResults(store, job.output.prefix, frozenset(order["retry"])).of if order["retry"] else None,
     )
-    return Feeder(engine, preparer, collector, commands, events, groups)
+    kind = GenerateFeeder if job.run.feed == "generate" else Feeder
+    return kind(engine, preparer, collector, commands, events, groups)
 
 
 def _first(path: str | list[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Order = Literal["auto", "input", "longest_first", "shortest_first"]
+Feed = Literal["continuous", "generate"]
 
 
 class Section(BaseModel):
@@ -227,6 +228,11 @@ class RunSpec(Section):
 
     shard_rows: int = Field(4096, ge=1, description="Rows per shard, the unit of commit.")
     order: Order = Field("auto", description="Order inside a window; `auto` is longest first. Never changes results.")
+    feed: Feed = Field(
+        "continuous",
+        description="`generate`: one `LLM.generate` call per shard, whose end the next shard waits for. The same rows; "
+        "slower; a crash, or a stop that outlasts `drain_seconds`, costs the whole open shard.",
+    )
     max_error_rate: float = Field(0.02, ge=0, le=1, description="Above this share of failed rows the job is partial.")
     start_seconds: float = Field(1800, gt=0, description="How long the engine may take to start.")
     stall_seconds: float = Field(120, gt=0, description="Silence of an engine that counts as a hang.")
