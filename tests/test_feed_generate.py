@@ -17,10 +17,12 @@ from batchjobs.engines.echo import EchoEngine
 from batchjobs.store import open_store
 from bench.wired import order_of, run_wired
 from schemas.job import JobSpec
+from scripts.build_model import build_model
 from tests.conftest import MakeJob, batchjobs, read_output, run_here, summary_of, text_table, write_spec
+from tests.test_real_engine import MODEL, bad_rows, real_job
 from tests.test_signals import replicas_of, start, wait_for_parts
 
-TIMES = ("queue_s", "ttft_s", "tpot_s")
+UNEQUAL = ("queue_s", "ttft_s", "tpot_s", "cached_tokens")  # in any two runs
 GENERATE = {"feed": "generate"}
 
 
@@ -30,9 +32,9 @@ def _own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def parts_of(job: JobSpec) -> dict[str, list[dict[str, Any]]]:
-    """Every part by name, without the columns that no two runs have in common."""
+    """Every part by name, as far as two runs must agree."""
     parts = sorted(Path(job.output.path).glob("part-*.parquet"))
-    return {part.name: pq.read_table(part).drop_columns(list(TIMES)).to_pylist() for part in parts}
+    return {part.name: pq.read_table(part).drop_columns(list(UNEQUAL)).to_pylist() for part in parts}
 
 
 def test_the_parts_are_those_of_continuous_feeding_whatever_the_rows(make_job: MakeJob, tmp_path: Path) -> None:
@@ -160,3 +162,49 @@ def test_a_stop_gives_a_call_up_that_outlasts_the_drain_time(make_job: MakeJob, 
     assert running.returncode == 3, err
     assert '"total": 0' in out
     assert parts_of(job) == {}
+
+
+@pytest.mark.engine
+def test_the_real_engine_gives_the_same_rows_with_the_same_text(tmp_path: Path) -> None:
+    from batchjobs.engines.vllm import VllmEngine
+
+    build_model(MODEL)
+    rows = [*bad_rows(), *({"ids": [504, 253, n], "params": None} for n in range(1000, 1020))]
+    job = real_job(
+        tmp_path,
+        pa.Table.from_pylist(rows),
+        prompt={"token_ids_column": "ids"},
+        sampling={"temperature": 0, "max_tokens": 24, "per_row_column": "params"},
+        model={"name": str(MODEL), "max_model_len": 512, "dtype": "float32"},  # else rounding depends on the batch
+        run={"shard_rows": 8, **GENERATE},
+    )
+    again = job.model_copy(update={"output": job.output.model_copy(update={"path": str(tmp_path / "again")})})
+    continuous = again.model_copy(update={"run": again.run.model_copy(update={"feed": "continuous"})})
+    engine = VllmEngine(job)
+    try:
+        calls = calls_of(engine)
+        run_wired(*order_of(job), engine)
+        engine.llm.reset_prefix_cache()
+        run_wired(*order_of(continuous), engine)
+    finally:
+        engine.close()
+    runs = [row.get("expected") in (None, "invalid_output") for row in rows]
+    assert calls == [sum(runs[i : i + 8]) for i in range(0, len(rows), 8)]
+    generated, fed = read_output(job)["output"].to_pylist(), read_output(continuous)["output"].to_pylist()
+    assert [(row, *both) for row, both in enumerate(zip(generated, fed, strict=True)) if both[0] != both[1]] == []
+    assert parts_of(job) == parts_of(continuous)
+    codes = [result["error_code"] for part in parts_of(job).values() for result in part]
+    assert codes == [row.get("expected") for row in rows]
+
+
+def calls_of(engine: Any) -> list[int]:
+    """Notes how many requests each real `LLM.generate` gets."""
+    calls: list[int] = []
+    generate = engine.llm.generate
+
+    def noted(prompts: list[Any], *arguments: Any, **options: Any) -> Any:
+        calls.append(len(prompts))
+        return generate(prompts, *arguments, **options)
+
+    engine.llm.generate = noted
+    return calls
