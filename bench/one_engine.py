@@ -77,7 +77,8 @@ class Contest:
 
     def ours(self) -> dict[str, Any]:
         """The replica's code, with nobody listening."""
-        return self._fed("continuous")
+        found = self._fed("continuous")
+        return {**found, "outside": outside(found["laps"], self.engine.seconds)}
 
     def generate(self) -> dict[str, Any]:
         """The same with `feed: generate`."""
@@ -93,7 +94,7 @@ class Contest:
         laps = feeder.watch.seconds()
         tally, stats = feeder._collector.tally, self.engine.stats()
         return {"rows": tally.rows, "output_tokens": tally.output_tokens, "seconds": laps["generating"], "laps": laps,
-                "outside": outside(laps, self.engine.seconds), "inside": dict(self.engine.seconds),
+                "inside": dict(self.engine.seconds),
                 "stats": {name: getattr(stats, name) for name in stats.__slots__}}  # fmt: skip
 
     def once(self) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 from batchjobs.engines.base import Engine
 from batchjobs.feed import Feeder
 from batchjobs.plan import make_plan, read_dataset
-from batchjobs.replica import wire
+from batchjobs.replica import load_tokenizer_of, wire
 from batchjobs.spec import resolve_references
 from schemas.job import JobSpec
 from schemas.plan import Plan
@@ -21,8 +22,8 @@ class Heard:
         self.messages: list[dict[str, Any]] = []
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Keep the message."""
-        self.messages.append({"kind": kind, **fields})
+        """Keep the message, as it would come out of the pipe."""
+        self.messages.append(json.loads(json.dumps({"kind": kind, **fields})))
 
 
 def order_of(job: JobSpec) -> tuple[dict[str, Any], Plan]:
@@ -48,6 +49,6 @@ def run_wired(order: dict[str, Any], plan: Plan, engine: Engine) -> tuple[Feeder
     shards = iter(range(len(plan.shards)))
     commands: Any = SimpleNamespace(next_shard=lambda: next(shards, None), stop_by=None)
     heard: Any = Heard()
-    feeder = wire(order, engine, commands, heard)
+    feeder = wire(order, engine, load_tokenizer_of(order), commands, heard)
     feeder.run()
     return feeder, heard
