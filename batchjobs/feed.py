@@ -11,7 +11,7 @@ from batchjobs.channel import Sender
 from batchjobs.collect import Collector, Ended
 from batchjobs.commands import Commands
 from batchjobs.concurrency import Concurrency
-from batchjobs.engines.base import Engine, Request, RequestRejected
+from batchjobs.engines.base import Completion, Engine, EngineStats, Request, RequestRejected
 from batchjobs.errors import EngineDied
 from batchjobs.prepare import Preparer
 from batchjobs.prompts import RowError
@@ -68,20 +68,26 @@ class Feeder:
                 return False
         else:
             self._feed()
+        label = self._label()
         if self._in_flight:
-            self._collect()
+            self._collect(self._answers())
         elif self._all_prepared and not self._waiting:
             return False
-        self.watch.lap(self._label())
+        self.watch.lap(label)
         return True
 
     def _label(self) -> str:
-        """What the last moments were: every engine-second has one label."""
+        """What this moment is: every engine-second has one label."""
         if self._commands.stop_by is not None:
             return "draining"
+        running = self._unanswered()
         if self._all_prepared and not self._waiting:
-            return "tail" if len(self._in_flight) < self._slots / 2 else "productive"
-        return "starved" if not self._waiting and len(self._in_flight) < self._slots else "productive"
+            return "tail" if running < self._slots / 2 else "productive"
+        return "starved" if running < min(self._slots, self._concurrency.limit) else "productive"
+
+    def _unanswered(self) -> int:
+        """How many requests the engine has."""
+        return len(self._in_flight)
 
     def _feed(self) -> None:
         """Fill the backlog. The dispatcher is told the rows first: if the engine dies on one, it is among them."""
@@ -91,8 +97,7 @@ class Feeder:
         self.watch.fed()
         self._events.send("fed", rows=[request.row for request, _ in chosen])
         rejected = [ended for request, shard in chosen if (ended := self._submit(request, shard)) is not None]
-        if rejected:
-            self._end(rejected)
+        self._end(rejected)
 
     def _choose(self) -> list[tuple[Request, OpenShard]]:
         chosen: list[tuple[Request, OpenShard]] = []
@@ -109,35 +114,41 @@ class Feeder:
         try:
             self._engine.submit(request)
         except RequestRejected as problem:
-            code, tokens = ErrorCode.ENGINE_REJECTED, len(request.token_ids)
-            return RowError(request.row, code, str(problem), tokens, request.request_hash), request, shard
+            return refused(request, problem), request, shard
         except Exception as death:
             raise EngineDied(death) from death
         self._in_flight[request.row] = (request, shard)
         return None
 
     def _end(self, ended: list[Ended]) -> None:
-        self._collector.ended(ended)
-        self._events.send("ended", rows=[request.row for _, request, _ in ended])
+        if ended:
+            self._collector.ended(ended)
+            self._events.send("ended", rows=[request.row for _, request, _ in ended])
 
     def _take_window(self) -> bool:
         """Fill `_waiting` from the next prepared window; waits for it only while the engine has nothing to do."""
         while not self._all_prepared and not self._waiting:
+            idle = not self._in_flight
             try:
-                window = self._preparer.windows.get(block=not self._in_flight, timeout=0.2)
+                window = self._preparer.windows.get(block=idle, timeout=0.2)
             except queue.Empty:
                 return False
+            if idle:
+                self.watch.lap("starved")
             if window is None:
                 self._all_prepared = True
             else:
                 self._waiting.extend(window)
         return bool(self._waiting)
 
-    def _collect(self) -> None:
+    def _answers(self) -> list[Completion]:
+        """What the engine has answered after some more work."""
         try:
-            done = self._engine.step()
+            return self._engine.step()
         except Exception as death:
             raise EngineDied(death) from death
+
+    def _collect(self, done: list[Completion]) -> None:
         if not done:
             return
         self.watch.answered()
@@ -150,13 +161,19 @@ class Feeder:
                 self._waiting.appendleft((request, shard))
             else:
                 ended.append((completion, request, shard))
-        if ended:
-            self._end(ended)
+        self._end(ended)
 
     def _check_threads(self) -> None:
-        for thread in (self._preparer, self._collector):
-            if thread.failure is not None:
-                raise thread.failure
+        if (failure := self._failure_of_a_thread()) is not None:
+            raise failure
+
+    def _failure_of_a_thread(self) -> BaseException | None:
+        return self._preparer.failure or self._collector.failure
+
+    def _adapt(self, stats: EngineStats, answered: int) -> None:
+        slowed = self._concurrency.look(stats, answered)
+        if slowed is not None:
+            self._events.send("note", text=slowed)
 
     def report(self, only_when_due: bool = False) -> None:
         """Send the figures so far to the dispatcher, once a second at the most."""
@@ -164,9 +181,7 @@ class Feeder:
             return
         self._next_progress = time.monotonic() + _PROGRESS_S
         tally, stats = self._collector.tally, self._engine.stats()
-        slowed = self._concurrency.look(stats, tally.generated)
-        if slowed is not None:
-            self._events.send("note", text=slowed)
+        self._adapt(stats, tally.generated)
         self._events.send(
             "progress",
             rows={
@@ -183,3 +198,9 @@ class Feeder:
             lengths=self._collector.lengths.plain(),
             order=chosen.model_dump() if (chosen := self._preparer.ordering.chosen) is not None else {},
         )
+
+
+def refused(request: Request, problem: RequestRejected) -> RowError:
+    """The error of a row that the engine would not take."""
+    code, tokens = ErrorCode.ENGINE_REJECTED, len(request.token_ids)
+    return RowError(request.row, code, str(problem), tokens, request.request_hash)

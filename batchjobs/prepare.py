@@ -44,6 +44,7 @@ class Preparer(threading.Thread):
         kept: list[str],
         ordering: Ordering,
         deduplicate: Deduplicate,
+        shard_by_shard: bool,
         max_num_seqs: int,
         attempt: int,
         journaled: Mapping[int, Result],
@@ -59,6 +60,7 @@ class Preparer(threading.Thread):
         self._next_shard, self._opened, self._shards = next_shard, opened, shards
         self._reader, self._renderer, self._mask, self._kept = reader, renderer, mask, kept
         self.ordering = ordering
+        self._shard_by_shard = shard_by_shard
         self._deduplicate, self._max_num_seqs, self._attempt = deduplicate, max_num_seqs, attempt
         self._journaled, self._quarantined, self._groups = journaled, quarantined, groups
         self._standing = standing
@@ -92,7 +94,7 @@ class Preparer(threading.Thread):
     def _some_shards(self) -> tuple[list[tuple[OpenShard, list[Request]]], bool]:
         """The shards of a window, or what is left; and whether there is more."""
         prepared: list[tuple[OpenShard, list[Request]]] = []
-        size = WindowSize(self._max_num_seqs)
+        size = WindowSize(self._max_num_seqs, self._shard_by_shard)
         while not size.is_full(self.ordering.looks_far):
             self._check_stop()
             index = self._next_shard()

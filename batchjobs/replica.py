@@ -21,6 +21,7 @@ from batchjobs.engines import create_engine
 from batchjobs.engines.base import Engine
 from batchjobs.errors import BatchjobsError, EngineDied
 from batchjobs.feed import Feeder
+from batchjobs.feed_generate import GenerateFeeder
 from batchjobs.fingerprint import model_id
 from batchjobs.journal import Journal
 from batchjobs.lease import fenced
@@ -32,7 +33,7 @@ from batchjobs.prompts import Renderer
 from batchjobs.reader import ShardReader
 from batchjobs.standing import StandingResults
 from batchjobs.store import open_store
-from batchjobs.tokens import load_tokenizer
+from batchjobs.tokens import Tokenizer, load_tokenizer
 from schemas.job import JobSpec
 from schemas.plan import Plan
 
@@ -47,11 +48,15 @@ def start_engine(order: dict[str, Any]) -> Engine:
         raise EngineDied(death) from death
 
 
-def wire(order: dict[str, Any], engine: Engine, commands: Commands, events: Sender) -> Feeder:
+def load_tokenizer_of(order: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of the order's job. Raises SpecError."""
+    return load_tokenizer(JobSpec.model_validate(order["job"]), Plan.model_validate_json(order["plan"]).as_of)
+
+
+def wire(order: dict[str, Any], engine: Engine, tokenizer: Tokenizer, commands: Commands, events: Sender) -> Feeder:
     """Everything around an engine that is ready, wired up but not started."""
     job, plan = JobSpec.model_validate(order["job"]), Plan.model_validate_json(order["plan"])
     renderer = Renderer(job, plan.input_schema, plan.as_of, keep_text=job.engine.kind == "echo")
-    tokenizer = load_tokenizer(job, plan.as_of)
     info = engine.info
     renderer.connect(tokenizer, info.max_model_len, info.vocab_size, model_id(plan.model), order["lowered"])
     predicate = predicate_of(job, plan.input_schema)
@@ -91,6 +96,7 @@ def wire(order: dict[str, Any], engine: Engine, commands: Commands, events: Send
         plan.kept_columns,
         ordering,
         job.run.deduplicate,
+        job.run.feed == "generate",
         info.max_num_seqs,
         order["attempt"],
         journal.earlier,
@@ -98,7 +104,8 @@ def wire(order: dict[str, Any], engine: Engine, commands: Commands, events: Send
         groups,
         StandingResults(store, job.output.prefix, frozenset(order["retry"])).of if order["retry"] else None,
     )
-    return Feeder(engine, preparer, collector, commands, events, groups)
+    kind = GenerateFeeder if job.run.feed == "generate" else Feeder
+    return kind(engine, preparer, collector, commands, events, groups)
 
 
 def _first(path: str | list[str]) -> str:
@@ -121,10 +128,11 @@ def live(order: dict[str, Any], commands: Commands, events: Sender) -> None:
     """The life of a replica; returns after `bye`, else exits with 1 after `failed`."""
     engine = None
     try:
+        tokenizer = load_tokenizer_of(order)  # before the engine, which would stand idle for it
         engine = start_engine(order)
         info = engine.info
         events.send("ready", engine={name: getattr(info, name) for name in info.__slots__})
-        feeder = wire(order, engine, commands, events)
+        feeder = wire(order, engine, tokenizer, commands, events)
         feeder.run()
         feeder.report()
         events.send("bye", stopped=commands.stop_by is not None)

@@ -23,8 +23,8 @@ _FAR_BYTES = 256 * 2**20  # of kept columns
 class WindowSize:
     """Counts what a window has so far."""
 
-    def __init__(self, max_num_seqs: int) -> None:
-        self._slots = max_num_seqs
+    def __init__(self, max_num_seqs: int, shard_by_shard: bool = False) -> None:
+        self._slots, self._shard_by_shard = max_num_seqs, shard_by_shard
         self._shards = self._rows = self._tokens = self._bytes = 0
 
     def add(self, shard: OpenShard, requests: Sequence[Request]) -> None:
@@ -36,6 +36,8 @@ class WindowSize:
 
     def is_full(self, far: bool) -> bool:
         """Whether it has what it needs; `far`: and cannot grow further for the sake of a better order."""
+        if self._shard_by_shard:
+            return self._shards == 1
         if self._shards < _LEAST_SHARDS or self._rows < _ROWS * self._slots:
             return False
         may_grow = self._rows < _FAR_ROWS * self._slots and self._tokens < _FAR_TOKENS and self._bytes < _FAR_BYTES

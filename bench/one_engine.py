@@ -1,35 +1,65 @@
 """Our feeding and `LLM.generate`, one after the other on the same engine: no start-up between them, so little noise.
 
-Usage: python -m bench.one_engine job.yaml result.json ROUNDS CONTENDER…      (ours, once, per_shard)
+Usage: python -m bench.one_engine job.yaml result.json ROUNDS CONTENDER…      (ours, generate, once, per_shard)
 
-`ours` is the replica's own code: it reads, renders, tokenises, orders, feeds, journals and publishes. The others get
-the finished token ids and only generate. The prefix cache is emptied before each.
+`ours` and `generate` are the replica's own code: it reads, renders, tokenises, orders, feeds, journals and publishes.
+The others get the finished token ids and only generate. `outside` is the share of the main thread's time that `ours`
+spends outside the engine's `step` and `submit`. The prefix cache is emptied before each.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from vllm import SamplingParams
 
-from batchjobs.channel import Sender
-from batchjobs.engines.base import Request
+from batchjobs.engines.base import Completion, Request
 from batchjobs.engines.vllm import VllmEngine
-from batchjobs.plan import make_plan, read_dataset
+from batchjobs.plan import read_dataset
 from batchjobs.render import rendered
-from batchjobs.replica import wire
 from batchjobs.spec import load_job, resolve_references
+from bench.wired import order_of, run_wired
+from schemas.job import JobSpec
+
+
+class TimedEngine(VllmEngine):
+    """Notes how long its caller waits for it."""
+
+    def __init__(self, job: JobSpec) -> None:
+        super().__init__(job)
+        self.seconds: Counter[str] = Counter()
+
+    def submit(self, request: Request) -> None:
+        """See Engine."""
+        began = time.perf_counter()
+        try:
+            super().submit(request)
+        finally:
+            self.seconds["submit"] += time.perf_counter() - began
+
+    def step(self) -> list[Completion]:
+        """See Engine."""
+        began = time.perf_counter()
+        try:
+            return super().step()
+        finally:
+            self.seconds["step"] += time.perf_counter() - began
+
+
+def outside(laps: dict[str, float], inside: Counter[str]) -> float:
+    """Share of the main thread's time, waiting for prepared rows left out, that it spends in our own code."""
+    total = sum(seconds for label, seconds in laps.items() if label not in ("generating", "starved"))
+    return 1 - sum(inside.values()) / total if total else 0.0
 
 
 class Contest:
@@ -39,32 +69,32 @@ class Contest:
         job = load_job(job_file)
         resolved = resolve_references(job)
         dataset = read_dataset(resolved)
-        self.plan = make_plan(job, resolved, dataset)
+        self.order, self.plan = order_of(job)
         made = rendered(resolved, self.plan, dataset, dataset.shards)
         self.requests = [request for request in made if isinstance(request, Request)]
         self.output = Path(resolved.output.path)
-        self.order = {
-            "job": resolved.model_dump(mode="json"),
-            "plan": self.plan.model_dump_json(),
-            "paths": [file.path for file in self.plan.files],
-            "attempt": 1, "lowered": False, "groups": [], "quarantined": {}, "has_worked": True, "retry": [],
-            "retried_shards": [],
-        }  # fmt: skip
-        self.engine = VllmEngine(resolved)
+        self.engine = TimedEngine(resolved)
 
     def ours(self) -> dict[str, Any]:
         """The replica's code, with nobody listening."""
+        found = self._fed("continuous")
+        return {**found, "outside": outside(found["laps"], self.engine.seconds)}
+
+    def generate(self) -> dict[str, Any]:
+        """The same with `feed: generate`."""
+        return self._fed("generate")
+
+    def _fed(self, feed: str) -> dict[str, Any]:
         shutil.rmtree(self.output, ignore_errors=True)
-        shards = iter(range(len(self.plan.shards)))
-        commands: Any = SimpleNamespace(next_shard=lambda: next(shards, None), stop_by=None)
-        silence = os.open(os.devnull, os.O_WRONLY)
-        feeder = wire(self.order, self.engine, commands, Sender(silence))
-        feeder.run()
-        os.close(silence)
+        job = self.order["job"]
+        self.engine.seconds.clear()
+        feeder, _ = run_wired(
+            {**self.order, "job": {**job, "run": {**job["run"], "feed": feed}}}, self.plan, self.engine
+        )
         laps = feeder.watch.seconds()
-        tally = feeder._collector.tally
-        stats = self.engine.stats()
+        tally, stats = feeder._collector.tally, self.engine.stats()
         return {"rows": tally.rows, "output_tokens": tally.output_tokens, "seconds": laps["generating"], "laps": laps,
+                "inside": dict(self.engine.seconds),
                 "stats": {name: getattr(stats, name) for name in stats.__slots__}}  # fmt: skip
 
     def once(self) -> dict[str, Any]:

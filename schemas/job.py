@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Order = Literal["auto", "input", "longest_first", "shortest_first", "prefix"]
 Deduplicate = Literal["auto", "always", "never"]
+Feed = Literal["continuous", "generate"]
 
 
 class Section(BaseModel):
@@ -238,6 +239,11 @@ class RunSpec(Section):
         "auto",
         description="Identical requests are generated once and share the answer: `auto` if it is determined "
         "(temperature 0, or a seed), `always`, or `never`.",
+    )
+    feed: Feed = Field(
+        "continuous",
+        description="`generate`: one `LLM.generate` call per shard, whose end the next shard waits for. The same rows; "
+        "slower; a crash, or a stop that outlasts `drain_seconds`, costs the whole open shard.",
     )
     max_error_rate: float = Field(0.02, ge=0, le=1, description="Above this share of failed rows the job is partial.")
     start_seconds: float = Field(1800, gt=0, description="How long the engine may take to start.")

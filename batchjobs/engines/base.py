@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -65,6 +66,10 @@ class RequestRejected(Exception):
     """The engine refused this one request; it is unharmed and holds nothing of the request."""
 
 
+Outcome = Completion | RequestRejected  # what became of one request
+Working = Callable[[int], None]  # told after every step how many requests it was for
+
+
 class Engine(Protocol):
     """One engine, driven from one thread. An exception other than RequestRejected means that the engine is dead."""
 
@@ -78,6 +83,12 @@ class Engine(Protocol):
 
     def step(self) -> list[Completion]:
         """Work until something may have finished. May block; call only with something unfinished."""
+
+    def generate(self, requests: list[Request], working: Working) -> list[Outcome]:
+        """Run the requests in one call, with nothing else in the engine; the outcome of each, in their order.
+
+        A BaseException that `working` raises ends the call; the engine may only be closed then.
+        """
 
     def stats(self) -> EngineStats:
         """Figures as of the last step."""

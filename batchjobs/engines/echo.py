@@ -11,7 +11,16 @@ import time
 from collections import deque
 
 from batchjobs import __version__
-from batchjobs.engines.base import Completion, EngineInfo, EngineStats, Request, RequestRejected
+from batchjobs.engines.base import (
+    Completion,
+    EngineInfo,
+    EngineStats,
+    Outcome,
+    Request,
+    RequestRejected,
+    Working,
+)
+from batchjobs.engines.one_call import submit_and_step
 from schemas.job import JobSpec
 
 _DEFAULT_MAX_NUM_SEQS = 256
@@ -92,6 +101,10 @@ class EchoEngine:
             os.kill(os.getpid(), signal.SIGKILL)
         if row in self._spec.hang_rows:
             time.sleep(1e9)
+
+    def generate(self, requests: list[Request], working: Working) -> list[Outcome]:
+        """See Engine."""
+        return submit_and_step(self, requests, working)
 
     def stats(self) -> EngineStats:
         """See Engine."""

@@ -18,7 +18,16 @@ from vllm.sampling_params import RepetitionDetectionParams, RequestOutputKind, S
 from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
-from batchjobs.engines.base import Completion, EngineInfo, EngineStats, Request, RequestRejected
+from batchjobs.engines.base import (
+    Completion,
+    EngineInfo,
+    EngineStats,
+    Outcome,
+    Request,
+    RequestRejected,
+    Working,
+)
+from batchjobs.engines.one_call import SignsOfLife, submit_and_step
 from batchjobs.engines.vllm_stats import StatRecorder
 from schemas.job import JobSpec
 
@@ -84,6 +93,7 @@ class VllmEngine:
         if spec.sampling.from_model:
             self._defaults |= self.llm.model_config.get_diff_sampling_param()
         self._samplings: dict[str, SamplingParams] = {}
+        self._verifies = spec.run.feed == "generate"  # which drops a whole call for one bad request
         self._recorder = StatRecorder(self.llm)
         self.info = _info(self._engine.vllm_config)
         threading.Thread(target=_wake_when_dead, args=(self._engine.engine_core,), daemon=True).start()
@@ -100,10 +110,7 @@ class VllmEngine:
         except Exception as error:  # vLLM has many types, and may have registered the request before it raised
             self._engine.abort_request([key])
             raise RequestRejected(_one_line(error)) from error
-        if params.structured_outputs is not None:
-            # Valid, or it would have been refused. vLLM parses the schema again for each request that has it
-            # (about 1 ms each); what it found out is kept in the object.
-            vars(params)["_validate_structured_outputs"] = _already_validated
+        _keep_validated(params)
 
     def _check_token_ids(self, token_ids: list[int]) -> None:
         """Refuse what vLLM lets pass: other types stop EngineCore for good, an id too large kills it on a GPU."""
@@ -117,8 +124,55 @@ class VllmEngine:
         if key not in self._samplings:
             if len(self._samplings) >= _CACHED_SAMPLINGS:  # a seed per row must not fill the memory
                 self._samplings.clear()
-            self._samplings[key] = sampling_params({**self._defaults, **request.sampling}, request.max_tokens)
+            params = sampling_params({**self._defaults, **request.sampling}, request.max_tokens)
+            if self._verifies:
+                self._verify(params)
+            self._samplings[key] = params
         return self._samplings[key]
+
+    def _verify(self, params: SamplingParams) -> None:
+        """Raise what `add_request` would raise for these parameters."""
+        tasks = self._engine.get_supported_tasks()
+        self._engine.input_processor.process_inputs("", tokens_input([0]), params, supported_tasks=tasks)
+        _keep_validated(params)
+
+    def generate(self, requests: list[Request], working: Working) -> list[Outcome]:
+        """See Engine. One `LLM.generate` of the requests that pass the checks."""
+        refused = {request.row: problem for request in requests if (problem := self._problem(request)) is not None}
+        good = [request for request in requests if request.row not in refused]
+        outputs = self._generated(good, working)
+        if outputs is None:
+            return submit_and_step(self, requests, working)
+        done = {request.row: self._completion(output) for request, output in zip(good, outputs, strict=True)}
+        for row, completion in done.items():
+            completion.row = row  # vLLM has numbered the requests itself
+        return [refused.get(request.row) or done[request.row] for request in requests]
+
+    def _generated(self, requests: list[Request], working: Working) -> list[Any] | None:
+        """What `LLM.generate` returns; None if it refused one of them after all, and so ran none."""
+        signs = SignsOfLife(len(requests), working)
+        prompts, params = [tokens_input(r.token_ids) for r in requests], [self._sampling(r) for r in requests]
+        self._recorder.on_step = signs.stepped  # a progress bar hears of answers only, and a long one takes its time
+        first = next(self.llm.request_counter)
+        try:
+            return list(self.llm.generate(prompts, params, use_tqdm=signs))
+        except Exception as error:
+            if signs.stepping or isinstance(error, EngineDeadError):
+                raise
+            # vLLM has aborted those before the bad one, which may itself be registered.
+            self._engine.abort_request([str(n) for n in range(first, next(self.llm.request_counter))])
+            return None
+        finally:
+            self._recorder.on_step = None
+
+    def _problem(self, request: Request) -> RequestRejected | None:
+        """Why vLLM would refuse the request, found without giving it to the engine."""
+        try:
+            self._check_token_ids(request.token_ids)
+            self._sampling(request)
+        except Exception as error:
+            return RequestRejected(_one_line(error))
+        return None
 
     def unfinished(self) -> int:
         """See Engine."""
@@ -167,6 +221,15 @@ def _info(config: Any) -> EngineInfo:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:500] or type(error).__name__
+
+
+def _keep_validated(params: SamplingParams) -> None:
+    """Once it was not refused, vLLM need not parse a schema again for each request that has it (about 1 ms each).
+
+    What it found out is kept in the object.
+    """
+    if params.structured_outputs is not None:
+        vars(params)["_validate_structured_outputs"] = _already_validated
 
 
 def _already_validated(*_: object) -> None:

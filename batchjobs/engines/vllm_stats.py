@@ -6,6 +6,7 @@ Imports no vLLM: what it is given is vLLM's.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from batchjobs.engines.base import EngineStats
@@ -20,6 +21,7 @@ class StatRecorder:
     def __init__(self, llm: Any) -> None:
         """Hook into the engine of a `vllm.LLM` that keeps statistics (`disable_log_stats=False`)."""
         self._llm = llm
+        self.on_step: Callable[[], None] | None = None  # called at the end of each step, if the hook works
         self._stats = EngineStats(kv_cache_usage=0.0, kv_cache_usage_peak=0.0, preemptions=0)
         self._recomputed = 0
         self._caching = bool(llm.llm_engine.vllm_config.cache_config.enable_prefix_caching)
@@ -40,7 +42,7 @@ class StatRecorder:
         return dataclasses.replace(self._stats, recomputed_tokens=self._recomputed if known else None)
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, *_: Any, **__: Any) -> None:
-        """Called by vLLM at the end of every step; must not raise, or the step would."""
+        """Called by vLLM at the end of every step; what this raises, the step raises."""
         try:
             if scheduler_stats is not None:
                 self._record_scheduler(scheduler_stats)
@@ -48,6 +50,8 @@ class StatRecorder:
                 self._stats.preemptions = (self._stats.preemptions or 0) + iteration_stats.num_preempted_reqs
         except (AttributeError, TypeError):  # another vLLM names them otherwise
             self._works = False
+        if self.on_step is not None:
+            self.on_step()
 
     def _record_scheduler(self, now: Any) -> None:
         stats = self._stats

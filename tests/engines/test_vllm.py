@@ -208,6 +208,47 @@ def test_rejected_requests_do_not_touch_the_others(engine: Any) -> None:
     assert engine.unfinished() == 0
 
 
+def test_one_call_answers_as_requests_fed_one_by_one_do(engine: Any) -> None:
+    requests = [Request(row, PROMPT[row:], 4 + row, {"temperature": 0, "ignore_eos": True}) for row in (7, 3, 5)]
+    fed = {done.row: done.text for done in answers(engine, *requests)}
+    steps: list[int] = []
+    called = engine.generate(requests, steps.append)
+    assert [(done.row, done.text, done.output_tokens) for done in called] == [(r, fed[r], 4 + r) for r in (7, 3, 5)]
+    assert all(done.ttft_s > 0 for done in called)
+    assert len(steps) > 11  # a sign for each step, not only for each answer
+    assert (steps[0], steps[-1]) == (3, 0)
+    assert engine.unfinished() == 0
+
+
+@pytest.mark.parametrize(
+    "bad", [([49152], {}), (PROMPT, {"temperature": 3.0}), ([5] * 600, {}), (PROMPT, {"stop_token_ids": [10**6]})]
+)
+def test_a_bad_request_in_a_call_costs_only_itself(engine: Any, bad: tuple[list[int], dict[str, Any]]) -> None:
+    """The last two pass our checks, and vLLM refuses the whole call."""
+    good = [Request(row, PROMPT, 4, {"temperature": 0, "ignore_eos": True}) for row in (1, 3)]
+    outcomes = engine.generate([good[0], Request(2, bad[0], 4, bad[1]), good[1]], lambda unanswered: None)
+    assert isinstance(outcomes[1], RequestRejected)
+    assert [(outcomes[i].row, outcomes[i].output_tokens) for i in (0, 2)] == [(1, 4), (3, 4)]
+    assert engine.unfinished() == 0
+
+
+def test_a_request_that_fails_in_a_call_after_it_was_registered_leaves_nothing(engine: Any, monkeypatch: Any) -> None:
+    add_request, calls = engine.llm.llm_engine.engine_core.add_request, []
+
+    def fail_once(request: object) -> None:
+        calls.append(request)
+        if len(calls) == 2:
+            raise OverflowError("int too big to convert")
+        add_request(request)
+
+    requests = [Request(row, PROMPT, 4, {"temperature": 0, "ignore_eos": True}) for row in (1, 2, 3)]
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.llm.llm_engine.engine_core, "add_request", fail_once)
+        outcomes = engine.generate(requests, lambda unanswered: None)
+    assert [done.output_tokens for done in outcomes] == [4, 4, 4]
+    assert engine.unfinished() == 0
+
+
 def test_structured_outputs_constrain_the_answer(engine: Any) -> None:
     schema = {
         "type": "object",
