@@ -12,6 +12,7 @@ from schemas.summary import (
     EXIT_CODES,
     Attempt,
     Cost,
+    Decision,
     EngineFigures,
     EngineSeconds,
     Latency,
@@ -35,6 +36,7 @@ def summarise(
     attempts: list[Attempt],
     wall_s: float,
     plan_s: float,
+    sizing: dict[str, Decision],
 ) -> Summary:
     """The summary of a run. `earlier` are the commits of earlier runs, `wall_s` and `plan_s` seconds of this one."""
     commits = [*earlier, *run.commits]
@@ -58,6 +60,7 @@ def summarise(
         rate_wall=rate(run, wall_s),
         latency=latency(run),
         engine=engine_figures(job.engine.kind, run),
+        sizing=sizing,
         cost=cost(attempts, run, rows, tokens, job),
         attempts=attempts,
         shards=ShardCounts(total=len(plan.shards), committed=len(commits), reused=len(earlier)),

@@ -23,6 +23,7 @@ from batchjobs.prepared import PreparedJob
 from batchjobs.process import ReplicaProcess, last_lines
 from batchjobs.progress import Progress
 from batchjobs.remedies import Remedy, Settings, with_settings
+from batchjobs.sizing import merged
 from batchjobs.store import LocalStore, storage_errors
 from batchjobs.suspects import Suspects
 from schemas.summary import Attempt
@@ -45,7 +46,7 @@ class Life:
 
     def __init__(self, prepared: PreparedJob, figures: AttemptFigures, settings: Settings, suspects: Suspects) -> None:
         self._prepared, self._figures, self._suspects = prepared, figures, suspects
-        self._settings = settings
+        self._learnt, self._settings = settings, merged(prepared.sizing, settings)
         self._log = Path()
         self._next_beat, self._warned = 0.0, False
         self._record = self._new_record()
@@ -78,13 +79,16 @@ class Life:
         prepared = self._prepared
         write_attempt(prepared.store, self._record)
         job = with_settings(prepared.resolved, self._settings)
+        own = prepared.resolved.model.max_model_len if prepared.resolved.model is not None else None
         order = {
             "job": job.model_dump(mode="json"),
             "plan": prepared.plan.model_dump_json(),
             "paths": prepared.paths,
             "attempt": self._figures.number,
             "epoch": prepared.lock.epoch,
-            "lowered": "max_model_len" in self._settings,
+            "context_chosen": "max_model_len" in self._settings,
+            "own_max_model_len": own if isinstance(own, int) else None,
+            "lowered": self._learnt.get("max_model_len", 0) == self._settings.get("max_model_len"),
             "groups": self._suspects.groups(),
             "quarantined": {str(row): words for row, words in self._suspects.quarantined.items()},
             "has_worked": any(commit.ok for commit in prepared.earlier),

@@ -17,11 +17,13 @@ from batchjobs.dispatcher import Dispatcher, StopSignal
 from batchjobs.figures import AttemptFigures, RunFigures
 from batchjobs.leftovers import mark_of, remove_marked
 from batchjobs.life import Life
+from batchjobs.measured import remember_measured
 from batchjobs.prepared import PreparedJob
 from batchjobs.process import ReplicaProcess
 from batchjobs.profiles import ProfileStore
 from batchjobs.progress import Reporter, progress_of
-from batchjobs.remedies import Remedy, Situation, remedy_for
+from batchjobs.remedies import Remedy, Settings, Situation, remedy_for
+from batchjobs.sizing import lengthened, lines, merged
 from batchjobs.suspects import Suspects
 from schemas.records import ErrorCode
 
@@ -57,6 +59,8 @@ class Run:
 
     def go(self) -> RunFigures:
         """Until every shard is committed, the run is stopped, or it cannot go on."""
+        for line in lines(self._prepared.sizing):
+            self._reporter.log(line)
         try:
             with self._stop.on_signals():
                 while self._live_once():
@@ -65,6 +69,7 @@ class Run:
             self._figures.failure = str(problem)
         if not self._left():
             self._profiles.remember(self._settings, self._last_reason)
+        remember_measured(self._prepared.resolved, self._prepared.plan, self._figures, self._in_force())
         return self._figures
 
     def _live_once(self) -> bool:
@@ -119,21 +124,26 @@ class Run:
             self._suspects.died(figures.in_flight, figures.failure)
             if self._suspects.engine_is_broken:
                 return self._give_up(f"the engine dies on row after row, so it is the engine: {figures.failure}")
-        if self._without_progress >= self._prepared.job.run.max_restarts:
+        if cause is not Cause.CONTEXT_TOO_SHORT and self._without_progress >= self._prepared.job.run.max_restarts:
             return self._give_up(f"{figures.failure} (attempt {figures.number}; run.max_restarts is reached)")
         return self._remedy(cause, figures, "\n".join([figures.failure, *tail]))
 
     def _remedy(self, cause: Cause, figures: AttemptFigures, words: str) -> Remedy | None:
         engine: dict[str, Any] = figures.engine or self._figures.engine
-        situation = Situation(self._prepared.job, self._settings, engine, words, self._deaths[cause])
+        situation = Situation(self._prepared.job, self._in_force(), engine, words, self._deaths[cause])
         remedy = remedy_for(cause, situation)
         if remedy is None and cause in MEMORY | {Cause.START_FAILED, Cause.START_TIMEOUT}:
             return self._give_up(f"{cause}: {figures.failure}, and there is no setting left to try")
         remedy = remedy or Remedy({}, self._isolation())
-        if remedy.settings:
+        if cause is Cause.CONTEXT_TOO_SHORT:  # our own choice, no limit of the machine: nothing to be remembered
+            self._prepared.sizing = lengthened(self._prepared.sizing, remedy.settings["max_model_len"], words)
+        elif remedy.settings:
             self._settings, self._last_reason = {**self._settings, **remedy.settings}, f"{cause}: {remedy.reason}"
         logger.warning("Attempt %d ended (%s: %s). Next: %s.", figures.number, cause, figures.failure, remedy.reason)
         return remedy
+
+    def _in_force(self) -> Settings:
+        return merged(self._prepared.sizing, self._settings)
 
     def _isolation(self) -> str:
         groups = self._suspects.groups()
