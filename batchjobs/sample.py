@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,6 +19,9 @@ from batchjobs.render import NO_LIMIT
 from batchjobs.tokens import load_tokenizer
 from schemas.job import JobSpec
 from schemas.plan import Plan, Shard
+
+if TYPE_CHECKING:
+    from batchjobs.predicate import Predicate
 
 _PLACES = 8
 _ROWS = 32  # of each place
@@ -76,14 +79,20 @@ def take_sample(
         for place in places(plan, shards):
             for batch in reader.read(place):
                 sample.read += batch.num_rows
-                if predicate is not None:
-                    batch = filtered(batch, pa.array([wanted is True for wanted in predicate.mask(batch).to_pylist()]))
-                for made in renderer.requests(batch, range(batch.num_rows)):
-                    if isinstance(made, Request):
-                        sample.add(made, expected)
+                for request in _requests(renderer, predicate, batch):
+                    sample.add(request, expected)
             if time.monotonic() > until:
                 break
     return sample
+
+
+def _requests(renderer: Renderer, predicate: Predicate | None, batch: pa.RecordBatch) -> Iterator[Request]:
+    """Of the rows that the filter keeps, those that are good."""
+    if predicate is not None:
+        batch = filtered(batch, pa.array([wanted is True for wanted in predicate.mask(batch).to_pylist()], pa.bool_()))
+    for made in renderer.requests(batch, range(batch.num_rows)):
+        if isinstance(made, Request):
+            yield made
 
 
 def places(plan: Plan, shards: Sequence[int]) -> list[Shard]:
