@@ -51,8 +51,8 @@ def _version(distribution: str) -> str | None:
 
 
 @cache
-def _first_gpu() -> tuple[str, int] | None:
-    """Name and bytes of memory of the first GPU; None if there is none."""
+def _first_gpu() -> tuple[str, int | None] | None:
+    """Name of the first GPU and its bytes of memory, if it tells them; None if there is none."""
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines()
@@ -61,7 +61,7 @@ def _first_gpu() -> tuple[str, int] | None:
     if not found:
         return None
     name, _, mebibytes = found[0].rpartition(",")
-    return name.strip(), int(mebibytes) * 2**20 if mebibytes.strip().isdigit() else 0
+    return name.strip(), int(mebibytes) * 2**20 if mebibytes.strip().isdigit() else None
 
 
 def _node_memory() -> int | None:

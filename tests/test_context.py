@@ -1,4 +1,4 @@
-"""`max_model_len: auto`: a row that the sample did not foresee is answered as if the model's own length had been set."""
+"""`max_model_len: auto`: a row that the sample did not foresee is answered as with the model's own length."""
 
 from __future__ import annotations
 
