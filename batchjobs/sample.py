@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from batchjobs.columns import filtered
 from batchjobs.engines.base import Request
+from batchjobs.errors import BatchjobsError
 from batchjobs.fingerprint import model_id
 from batchjobs.plan import predicate_of
 from batchjobs.prompts import Renderer
@@ -22,6 +24,8 @@ from schemas.plan import Plan, Shard
 
 if TYPE_CHECKING:
     from batchjobs.predicate import Predicate
+
+logger = logging.getLogger("batchjobs")
 
 _PLACES = 8
 _ROWS = 32  # of each place
@@ -77,13 +81,21 @@ def take_sample(
     sample, until = Sample(), time.monotonic() + _SECONDS
     with ShardReader(fs, paths, plan.files, plan.input_schema, columns) as reader:
         for place in places(plan, shards):
-            for batch in reader.read(place):
+            for batch in _batches(reader, place):
                 sample.read += batch.num_rows
                 for request in _requests(renderer, predicate, batch):
                     sample.add(request, expected)
             if time.monotonic() > until:
                 break
     return sample
+
+
+def _batches(reader: ShardReader, place: Shard) -> list[pa.RecordBatch]:
+    try:
+        return reader.read(place)
+    except BatchjobsError as problem:  # the run will come to it, after what can be done
+        logger.warning("Rows are left out of the sample. %s", problem)
+        return []
 
 
 def _requests(renderer: Renderer, predicate: Predicate | None, batch: pa.RecordBatch) -> Iterator[Request]:

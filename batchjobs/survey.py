@@ -35,7 +35,7 @@ def decisions_for(
 
     `job` has its references resolved; `paths` are where the plan's files are now.
     """
-    if not is_open(job):
+    if not shards or not is_open(job):
         return {}
     sample = take_sample(job, plan, fs, paths, shards)
     facts = _echo_facts if job.engine.kind == "echo" else _vllm_facts

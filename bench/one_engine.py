@@ -47,7 +47,8 @@ class Contest:
             "job": resolved.model_dump(mode="json"),
             "plan": self.plan.model_dump_json(),
             "paths": [file.path for file in self.plan.files],
-            "attempt": 1, "lowered": False, "context_chosen": False, "own_max_model_len": None, "groups": [], "quarantined": {}, "has_worked": True, "retry": [],
+            "attempt": 1, "lowered": False, "context_chosen": False, "own_max_model_len": None,
+            "groups": [], "quarantined": {}, "has_worked": True, "retry": [],
             "retried_shards": [],
         }  # fmt: skip
         self.engine = VllmEngine(resolved)

@@ -84,6 +84,16 @@ def test_what_is_known_of_answers_shortens_totals_and_not_the_longest(make_job: 
     assert sampled(job, expected=lambda request: 10_000).totals == [105, 150]
 
 
+def test_rows_that_cannot_be_read_now_are_left_out(make_job: MakeJob, caplog: pytest.LogCaptureFixture) -> None:
+    job = make_job(lengths(1, 2), lengths(3, 4), run={"shard_rows": 2})
+    dataset = read_dataset(job)
+    plan = make_plan(job, job, dataset)
+    pq.write_table(lengths(5), plan.files[0].path)
+    sample = take_sample(job, plan, dataset.fs, [file.path for file in plan.files], [0, 1])
+    assert (sample.read, sample.prompts) == (2, [3, 4])
+    assert "left out of the sample" in caplog.text
+
+
 def test_without_rows_nothing_is_known(make_job: MakeJob) -> None:
     sample = sampled(make_job(lengths()))
     assert (sample.read, sample.totals, sample.tokens_of(0)) == (0, [], 0.0)
