@@ -12,6 +12,7 @@ from schemas.summary import (
     EXIT_CODES,
     Attempt,
     Cost,
+    Decision,
     EngineFigures,
     EngineSeconds,
     Latency,
@@ -36,6 +37,7 @@ def summarise(
     attempts: list[Attempt],
     wall_s: float,
     plan_s: float,
+    sizing: dict[str, Decision],
 ) -> Summary:
     """The summary of a run. `earlier` are the commits of earlier runs, `wall_s` and `plan_s` seconds of this one."""
     commits = [*earlier, *run.commits]
@@ -60,6 +62,7 @@ def summarise(
         latency=latency(run),
         engine=engine_figures(job.engine.kind, run),
         order=OrderFigures.model_validate(run.order()),
+        sizing=sizing,
         cost=cost(attempts, run, rows, tokens, job),
         attempts=sorted(attempts, key=lambda attempt: attempt.attempt),
         shards=ShardCounts(total=len(plan.shards), committed=len(commits), reused=len(earlier)),

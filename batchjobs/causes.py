@@ -27,13 +27,18 @@ class Cause(StrEnum):
     SAMPLER_OOM = "sampler_oom"
     ENGINE_OOM = "engine_oom"
     HOST_OOM = "host_oom"
+    CONTEXT_TOO_SHORT = "context_too_short"  # max_model_len: auto had not foreseen a row
     DEVICE_ASSERT = "device_assert"
     HANG = "hang"
     ENGINE_DIED = "engine_died"
 
 
+# What `errors.ContextTooShort` says.
+NEEDED = re.compile(r"may need (\d+) tokens of context, more than the \d+ that max_model_len: auto")
+
 # The first that is found decides: the more particular come first.
 _WORDS: tuple[tuple[Cause, re.Pattern[str]], ...] = (
+    (Cause.CONTEXT_TOO_SHORT, NEEDED),
     (Cause.SAMPLER_OOM, re.compile(r"out of memory occurred when warming up sampler")),
     (Cause.GPU_BUSY, re.compile(r"Free memory on device .* on startup is less than desired")),
     (Cause.KV_TOO_SMALL, re.compile(r"larger than the available KV cache memory")),

@@ -96,17 +96,12 @@ def _print_summary(summary: Summary, as_json: bool) -> None:
 
 @app.command()
 def plan(job_file: JobFile, as_json: AsJson = False) -> None:
-    """Show what a job would do: files, rows, shards, columns. Writes nothing; needs no GPU and no vLLM."""
-    from batchjobs.plan import describe
+    """Show what a job would do: files, rows, shards, columns, settings. Writes nothing; needs no GPU and no vLLM."""
+    from batchjobs.describe import describe, text
     from batchjobs.spec import load_job
 
     described = describe(load_job(job_file))
-    if as_json:
-        typer.echo(json.dumps(described, indent=2))
-    else:
-        width = max(map(len, described))
-        for name, value in described.items():
-            typer.echo(f"{name:<{width}}  {', '.join(value) if isinstance(value, list) else value}")
+    typer.echo(json.dumps(described, indent=2) if as_json else text(described))
 
 
 @app.command(name="try")

@@ -9,6 +9,7 @@ BatchjobsError                exit code 1, state `failed`
 ├── StorageFailed             the output's storage: full, not permitted, not there (also an OSError)
 ├── LeaseLost                 another run took the output over
 ├── EngineDied                the engine did not start or died: another life may go on
+├── ContextTooShort           the chosen max_model_len: a life with a longer one goes on
 └── EngineFailed              the engine fails row after row: no life will do better
 """
 
@@ -56,6 +57,15 @@ class EngineDied(BatchjobsError):
 
     def __init__(self, death: BaseException) -> None:
         super().__init__(f"{type(death).__name__}: {death}")
+
+
+class ContextTooShort(BatchjobsError):
+    """A row needs more context than `max_model_len: auto` had chosen; another life gets more."""
+
+    def __init__(self, row: int, needed: int, chosen: int) -> None:
+        super().__init__(
+            f"row {row} may need {needed} tokens of context, more than the {chosen} that max_model_len: auto had chosen"
+        )
 
 
 class EngineFailed(BatchjobsError):

@@ -49,6 +49,8 @@ def identity(job: JobSpec) -> dict[str, Any]:
     if full["model"]:
         for name in ("name", "tokenizer"):
             full["model"].pop(name)
+        if full["model"]["max_model_len"] == "auto":  # the same answers as with the model's own length
+            full["model"]["max_model_len"] = None
     full["prompt"]["chat_template"] = chat_template_text(job)
     return {
         **{section: full[section] for section in ("input", "prompt", "sampling", "model", "output")},

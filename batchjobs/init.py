@@ -42,11 +42,11 @@ sampling:
 
 model:
   name: ./path/to/model          # a folder, or a hub name
-  # max_model_len: 4096          # tokens; the shorter, the more rows fit the KV cache
+  # max_model_len: auto          # tokens, fitted to the rows; default: the model's own
 
 engine:
   kind: vllm                     # `echo` answers without a model: a dry run
-  # max_num_seqs: 512            # rows that run at the same time; default vLLM's own
+  # max_num_seqs: 512            # rows that run at the same time; default: what fits the KV cache
 
 output:
   path: results                  # a new or empty folder; any fsspec URL

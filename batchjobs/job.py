@@ -55,6 +55,7 @@ def _summary(prepared: PreparedJob, figures: RunFigures) -> Summary:
         prepared.attempts,
         time.monotonic() - prepared.began,
         prepared.plan_s,
+        prepared.sizing,
     )
 
 

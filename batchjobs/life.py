@@ -22,6 +22,7 @@ from batchjobs.plan import versions, warn_of_versions
 from batchjobs.prepared import PreparedJob
 from batchjobs.process import ReplicaProcess, last_lines
 from batchjobs.remedies import Remedy, Settings, with_settings
+from batchjobs.sizing import merged
 from batchjobs.store import LocalStore, storage_errors
 from batchjobs.suspects import Suspects
 from schemas.summary import Attempt
@@ -44,13 +45,15 @@ class Life:
         self,
         prepared: PreparedJob,
         figures: AttemptFigures,
-        settings: Settings,
+        learnt: Settings,
         suspects: Suspects,
         placement: Placement,
         best_effort: BestEffort,
     ) -> None:
         self._prepared, self._figures, self._suspects = prepared, figures, suspects
-        self._settings, self._placement, self._best_effort = settings, placement, best_effort
+        # Over the job's own: what was decided, what follows from the place, and what deaths have taught.
+        self._learnt, self.settings = learnt, merged(prepared.sizing, {**placement.settings, **learnt})
+        self._placement, self._best_effort = placement, best_effort
         self._log = Path()
         self._next_beat = 0.0
         self._record = self._new_record()
@@ -63,7 +66,7 @@ class Life:
             attempt=self._figures.number,
             started=datetime.now(UTC),
             usd_per_hour=price,
-            settings={**engine, **self._settings},
+            settings={**engine, **self.settings},
             versions=versions(),
         )
 
@@ -82,7 +85,8 @@ class Life:
         """Start the process. Its settings are the job's with what earlier deaths have taught over them."""
         prepared = self._prepared
         write_attempt(prepared.store, self._record)
-        job = with_settings(prepared.resolved, self._settings)
+        job = with_settings(prepared.resolved, self.settings)
+        own = prepared.resolved.model.max_model_len if prepared.resolved.model is not None else None
         order = {
             "job": job.model_dump(mode="json"),
             "plan": prepared.plan.model_dump_json(),
@@ -90,7 +94,9 @@ class Life:
             "attempt": self._figures.number,
             "cores": self._placement.cores,
             "epoch": prepared.lock.epoch,
-            "lowered": "max_model_len" in self._settings,
+            "context_chosen": "max_model_len" in self.settings,
+            "own_max_model_len": own if isinstance(own, int) else None,
+            "lowered": self._learnt.get("max_model_len", 0) == self.settings.get("max_model_len"),
             "groups": self._suspects.groups(),
             "quarantined": {str(row): words for row, words in self._suspects.quarantined.items()},
             "lengths": prepared.lengths.plain(),

@@ -14,9 +14,9 @@ from batchjobs.best_effort import BestEffort
 from batchjobs.causes import cause_of, kernel_oom_kills
 from batchjobs.checkpoint import Commit
 from batchjobs.deadlines import Deadlines
-from batchjobs.decisions import Decision, Decisions
 from batchjobs.devices import Placement
 from batchjobs.dispatcher import Dispatcher, StopSignal
+from batchjobs.experience import Consequence, Experience
 from batchjobs.figures import AttemptFigures, RunFigures
 from batchjobs.leftovers import mark_of, remove_marked
 from batchjobs.life import Life
@@ -34,7 +34,7 @@ class Shared:
     prepared: PreparedJob
     figures: RunFigures
     pool: ShardPool
-    decisions: Decisions
+    experience: Experience
     stop: StopSignal
     tick: Callable[[list[str]], None]  # takes important lines of a replica's log; called about twice a second
     best_effort: BestEffort = field(default_factory=BestEffort)
@@ -56,7 +56,7 @@ class Replica:
             while self._live_once():
                 pass
         except OSError as problem:  # the storage, the log's folder, engine.python, leftovers that do not end
-            self._give_up(Decision(failure=str(problem), is_for_all=True))
+            self._give_up(Consequence(failure=str(problem), is_for_all=True))
 
     def _live_once(self) -> bool:
         """One life; whether there is another one to come."""
@@ -68,23 +68,25 @@ class Replica:
     def _live_on(self, started: Callable[[], None]) -> bool:
         shared = self._shared
         figures = self._new_attempt()
-        settings = {**self._placement.settings, **shared.decisions.settings}
-        life = Life(shared.prepared, figures, settings, shared.decisions.suspects, self._placement, shared.best_effort)
+        learnt = shared.experience.settings
+        life = Life(shared.prepared, figures, learnt, shared.experience.suspects, self._placement, shared.best_effort)
         before = kernel_oom_kills()
         with life.log_folder():
             self._dispatch(life, figures, started)
             figures.oom_kills = kernel_oom_kills() - before
             tail = life.log_tail()
             cause = cause_of(figures, tail)
-            decision = Decision() if shared.stop.asked else shared.decisions.after(figures, cause, settings, tail)
+            consequence = (
+                Consequence() if shared.stop.asked else shared.experience.after(figures, cause, life.settings, tail)
+            )
             shared.pool.ended(self.number, self._shards_under_suspicion())
-            life.close(cause, decision.remedy)
+            life.close(cause, consequence.remedy)
         with shared.counting:
             shared.prepared.lengths.merge(figures.last.get("lengths", {}))
-        if decision.remedy is None:
-            self._give_up(decision)
+        if consequence.remedy is None:
+            self._give_up(consequence)
             return False
-        return not self._pause(decision.remedy.wait_s)
+        return not self._pause(consequence.remedy.wait_s)
 
     def _new_attempt(self) -> AttemptFigures:
         with self._shared.counting:
@@ -107,7 +109,7 @@ class Replica:
 
         Dispatcher(
             figures, lambda: shared.pool.take(self.number), Deadlines(spec), commit,
-            shared.decisions.suspects.finished, started, tick, shared.stop, spec.drain_seconds,
+            shared.experience.suspects.finished, started, tick, shared.stop, spec.drain_seconds,
         ).run(life.start())  # fmt: skip
         remove_marked(mark_of(shared.prepared.store.url), figures.number)
 
@@ -132,16 +134,16 @@ class Replica:
             started()
 
     def _shards_under_suspicion(self) -> set[int]:
-        plan, suspects = self._shared.prepared.plan, self._shared.decisions.suspects
+        plan, suspects = self._shared.prepared.plan, self._shared.experience.suspects
         return {plan.shard_of(row) for group in suspects.groups() for row in group}
 
-    def _give_up(self, decision: Decision) -> None:
-        self.failure = decision.failure
-        if decision.failure is not None:
-            logger.warning("Replica %d is given up: %s.", self.number, decision.failure)
+    def _give_up(self, consequence: Consequence) -> None:
+        self.failure = consequence.failure
+        if consequence.failure is not None:
+            logger.warning("Replica %d is given up: %s.", self.number, consequence.failure)
         self._shared.pool.gave_up(self.number)
-        if decision.is_for_all:
-            self._shared.figures.failure = decision.failure
+        if consequence.is_for_all:
+            self._shared.figures.failure = consequence.failure
             self._shared.stop.ask()
 
     def _pause(self, seconds: float) -> bool:

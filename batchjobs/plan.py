@@ -23,7 +23,6 @@ from batchjobs.prompts import Renderer
 from batchjobs.reader import ShardReader
 from batchjobs.sampling import row_field_names
 from batchjobs.shards import cut_shards
-from batchjobs.spec import resolve_references
 from schemas.job import JobSpec
 from schemas.plan import InputFile, Plan, Shard, encode_schema
 from schemas.records import RESULT_COLUMNS, result_schema
@@ -189,20 +188,3 @@ def check_overlap(job: JobSpec, dataset: Dataset) -> None:
 def _real(fs: Any, path: str) -> str:
     """The path without links, where there are any."""
     return os.path.realpath(path) if isinstance(fs, LocalFileSystem) else path.rstrip("/")
-
-
-def describe(job: JobSpec) -> dict[str, Any]:
-    """What a job would do, as plain values. Checks the spec against the dataset; writes nothing."""
-    resolved = resolve_references(job)
-    dataset = read_dataset(resolved)
-    check_overlap(resolved, dataset)
-    planned = make_plan(job, resolved, dataset)
-    return {
-        "job": job.name,
-        "output": job.output.path,
-        "rows": planned.rows,
-        "files": len(planned.files),
-        "shards": len(planned.shards),
-        "input_columns": [f"{field.name}: {field.type}" for field in planned.input_schema],
-        "result_columns": planned.result_schema.names,
-    }

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
+from fsspec import AbstractFileSystem
+
 from batchjobs.accounting import verdict
 from batchjobs.attempts import close_lost, read_attempts
 from batchjobs.checkpoint import Commit, clean_temporary, committed_shards, part_name, read_commit
@@ -21,8 +23,10 @@ from batchjobs.output import OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan, read
 from batchjobs.plan import check_overlap, compare, make_plan, read_dataset, versions, warn_of_versions
 from batchjobs.preflight import check_engine
 from batchjobs.sampling import row_field_names
+from batchjobs.sizing import Decisions
 from batchjobs.spec import dump_job, resolve_references
 from batchjobs.store import Store, open_store
+from batchjobs.survey import decisions_for
 from batchjobs.tokens import load_tokenizer
 from schemas.job import JobSpec
 from schemas.plan import Plan
@@ -47,6 +51,7 @@ class PreparedJob:
     lengths: OutputLengths = field(default_factory=OutputLengths)  # of answers, as earlier runs and attempts saw them
     stored: Summary | None = None  # set when there is nothing to do
     retry: frozenset[str] = frozenset()  # error codes whose rows run again; their parts are replaced
+    sizing: Decisions = field(default_factory=dict)  # the settings that the job leaves open
 
     @property
     def left(self) -> list[int]:
@@ -83,7 +88,7 @@ def prepare(job: JobSpec, frozen_input: bool = False, retry: frozenset[str] = fr
     prepared.stored = nothing_to_retry(store, plan, retry) if retry else nothing_to_do(store, plan, job)
     if prepared.stored is None:
         prepared.placements = placements(resolved)
-        _begin(prepared)
+        _begin(prepared, dataset.fs)
     prepared.plan_s = time.monotonic() - began
     return prepared
 
@@ -145,7 +150,14 @@ def _bad_part(store: Store, shard: int, what: str) -> OutputError:
     return OutputError(f"{store.url}/{name} {what}. Nothing was changed. Remove it and run again: its rows are redone.")
 
 
-def _begin(prepared: PreparedJob) -> None:
+def _rows_left(prepared: PreparedJob, commits: list[Commit]) -> int:
+    """Rows that may have to be generated; of a job that retries, those that failed so."""
+    if prepared.retry:
+        return sum(count for commit in commits for code, count in commit.errors.items() if code in prepared.retry)
+    return sum(prepared.plan.shards[shard].rows for shard in prepared.left)
+
+
+def _begin(prepared: PreparedJob, fs: AbstractFileSystem) -> None:
     """Everything that writes: only with the lock in hand."""
     prepared.lock = acquire(prepared.store)
     store = prepared.store = fenced(prepared.store, prepared.lock.epoch)
@@ -169,6 +181,9 @@ def _begin(prepared: PreparedJob) -> None:
         prepared.attempts = close_lost(store, read_attempts(store))
         before = newest_record(prepared.resolved)
         prepared.lengths = OutputLengths(before.lengths if before is not None else None).faded()
+        prepared.sizing = decisions_for(
+            prepared.resolved, frozen, fs, prepared.paths, prepared.left, _rows_left(prepared, commits)
+        )
     except BaseException:
         prepared.lock.release()
         raise

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from batchjobs import __version__
+from batchjobs.device import find_device
 from batchjobs.fingerprint import model_id
 from batchjobs.remedies import Settings
 from batchjobs.store import Store, open_store
@@ -125,17 +125,7 @@ def default_state() -> str:
 def profile_key(job: JobSpec, plan: Plan) -> str:
     """`<model>-<device>-<engine version>`, fit for a file name."""
     model = f"{Path(job.model.name).name}-{model_id(plan.model)[:8]}" if job.model is not None else "none"
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", f"{model}-{device_name()}-{job.engine.kind}-{engine_version(job)}")
-
-
-def device_name() -> str:
-    """Name of the first GPU, or `cpu`."""
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines()
-    except (OSError, subprocess.SubprocessError):
-        return "cpu"
-    return found[0].strip() if found else "cpu"
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", f"{model}-{find_device(job).name}-{job.engine.kind}-{engine_version(job)}")
 
 
 def engine_version(job: JobSpec) -> str:

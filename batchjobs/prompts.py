@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from batchjobs.columns import UnreadableValue, is_list, is_messages, is_text, python_rows, require_column
 from batchjobs.engines.base import Request
-from batchjobs.errors import EngineFailed, SpecError
+from batchjobs.errors import ContextTooShort, EngineFailed, SpecError
 from batchjobs.sampling import BadSampling, RowSampling, canonical
 from batchjobs.templates import NullValue, RowTemplate
 from batchjobs.tokens import Tokenizer
@@ -60,13 +60,20 @@ class Renderer:
             self.columns.append(self._sampling_column)
 
     def connect(
-        self, tokenizer: Tokenizer, max_model_len: int, vocab_size: int, model_id: str, lowered: bool = False
+        self,
+        tokenizer: Tokenizer,
+        max_model_len: int,
+        vocab_size: int,
+        model_id: str,
+        own_max_len: int | None = None,
+        lowered: bool = False,
     ) -> None:
         """Give what only the running engine and its tokenizer know; needed before `requests`.
 
-        `lowered`: a remedy made `max_model_len` smaller than the job's. Then no row may feel it.
+        `own_max_len`: the context that the job's rows may use, where the engine's was chosen shorter: by a remedy
+        (`lowered`) or by `max_model_len: auto`. No row may feel that: one that needs more ends this life.
         """
-        self._lowered = lowered
+        self._lowered, self._own_max_len = lowered, own_max_len or max_model_len
         self._tokenizer = tokenizer
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
@@ -131,16 +138,22 @@ class Renderer:
         request_hash = self._hash(ids, sampling)
         if not ids:
             return RowError(row, ErrorCode.EMPTY_PROMPT, "the prompt has no tokens", 0, request_hash)
-        if self._lowered and len(ids) + sampling["max_tokens"] > self._max_model_len:
-            raise EngineFailed(
-                f"row {row} may need {len(ids) + sampling['max_tokens']} tokens of context, but the KV cache has room "
-                f"for a max_model_len of {self._max_model_len} only; give it more memory, or set model.max_model_len"
-            )
-        if len(ids) >= self._max_model_len:
-            message = f"the prompt has {len(ids)} tokens; max_model_len is {self._max_model_len}, one is for the answer"
+        if len(ids) >= self._own_max_len:
+            message = f"the prompt has {len(ids)} tokens; max_model_len is {self._own_max_len}, one is for the answer"
             return RowError(row, ErrorCode.PROMPT_TOO_LONG, message, len(ids), request_hash)
+        needed = min(len(ids) + sampling["max_tokens"], self._own_max_len)
+        if needed > self._max_model_len:
+            raise self._too_short(row, needed)
         text = prompt if self._keep_text and isinstance(prompt, str) else None
         return Request(row, ids, sampling["max_tokens"], sampling, request_hash, text)
+
+    def _too_short(self, row: int, needed: int) -> ContextTooShort | EngineFailed:
+        if not self._lowered:
+            return ContextTooShort(row, needed, self._max_model_len)
+        return EngineFailed(
+            f"row {row} may need {needed} tokens of context, but the KV cache has room for a max_model_len of "
+            f"{self._max_model_len} only; give it more memory, or set model.max_model_len"
+        )
 
     def _hash(self, ids: list[int], sampling: dict[str, Any]) -> str:
         """SHA-256 over model, token ids (8 bytes each) and effective sampling."""

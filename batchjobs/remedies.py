@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from batchjobs.causes import Cause
+from batchjobs.causes import NEEDED, Cause
 from schemas.job import JobSpec
 
 Settings = dict[str, Any]  # keys of `engine`, `max_model_len`, or `extra.<name>`: what goes over the job's own
@@ -114,9 +114,22 @@ def _fit_context(s: Situation) -> Remedy | None:
     if found is None or int(found[1]) < 1:
         return None
     now = s.settings.get("max_model_len") or (s.job.model.max_model_len if s.job.model else None)
-    if now is not None and int(found[1]) >= now:
+    if isinstance(now, int) and int(found[1]) >= now:
         return None
     return Remedy({"max_model_len": int(found[1])}, f"max_model_len {now or 'of the model'} -> {found[1]}")
+
+
+def _longer_context(s: Situation) -> Remedy | None:
+    """Twice what the row needs and four times what it was, so that few restarts follow; the model's own at the most."""
+    found = NEEDED.search(s.words)
+    if found is None:
+        return None
+    needed, now = int(found[1]), int(s.engine["max_model_len"])
+    length = max(2 * needed, 4 * now)
+    if s.engine.get("kv_cache_tokens"):  # a sequence has to fit
+        length = min(length, s.engine["kv_cache_tokens"])
+    length = max(needed, min(length, s.engine.get("model_max_len") or needed))
+    return Remedy({"max_model_len": length}, f"max_model_len {now} -> {length}")
 
 
 def _what_is_free(s: Situation) -> Remedy | None:
@@ -154,6 +167,7 @@ _LADDERS: dict[Cause, tuple[Step, ...]] = {
     Cause.GPU_BUSY: (_wait(3, 30.0, "the GPU is busy"), _what_is_free),
     Cause.HOST_OOM: (_SMALLER_CACHE, _FEWER_TOKENS, _FEWER_SEQS),
     Cause.HANG: (_again(1), _eager, _not_async),
+    Cause.CONTEXT_TOO_SHORT: (_longer_context,),
     Cause.START_FAILED: (_again(2),),
     Cause.START_TIMEOUT: (_again(1),),
 }

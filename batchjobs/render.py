@@ -13,13 +13,13 @@ from batchjobs.tokens import load_tokenizer
 from schemas.job import JobSpec
 from schemas.plan import Plan, Shard
 
-_NO_LIMIT = 2**31  # lengths and ids are judged by the run itself
+NO_LIMIT = 2**31  # lengths and ids are judged by the run itself
 
 
 def rendered(job: JobSpec, plan: Plan, dataset: Dataset, shards: Iterable[Shard]) -> Iterator[Request | RowError]:
     """Every row of some shards, the filter not applied. `job` has its references resolved."""
     renderer = Renderer(job, dataset.schema, plan.as_of, keep_text=True)
-    renderer.connect(load_tokenizer(job, plan.as_of), _NO_LIMIT, _NO_LIMIT, model_id(plan.model))
+    renderer.connect(load_tokenizer(job, plan.as_of), NO_LIMIT, NO_LIMIT, model_id(plan.model))
     paths = [file.path for file in dataset.files]
     with ShardReader(dataset.fs, paths, dataset.files, dataset.schema, renderer.columns) as reader:
         for shard in shards:

@@ -19,7 +19,7 @@ from batchjobs.collect import Collector
 from batchjobs.commands import Commands
 from batchjobs.engines import create_engine
 from batchjobs.engines.base import Engine
-from batchjobs.errors import BatchjobsError, EngineDied
+from batchjobs.errors import BatchjobsError, ContextTooShort, EngineDied
 from batchjobs.feed import Feeder
 from batchjobs.feed_generate import GenerateFeeder
 from batchjobs.fingerprint import model_id
@@ -58,7 +58,10 @@ def wire(order: dict[str, Any], engine: Engine, tokenizer: Tokenizer, commands: 
     job, plan = JobSpec.model_validate(order["job"]), Plan.model_validate_json(order["plan"])
     renderer = Renderer(job, plan.input_schema, plan.as_of, keep_text=job.engine.kind == "echo")
     info = engine.info
-    renderer.connect(tokenizer, info.max_model_len, info.vocab_size, model_id(plan.model), order["lowered"])
+    own_max_len = (order["own_max_model_len"] or info.model_max_len) if order["context_chosen"] else None
+    renderer.connect(
+        tokenizer, info.max_model_len, info.vocab_size, model_id(plan.model), own_max_len, order["lowered"]
+    )
     predicate = predicate_of(job, plan.input_schema)
     names = dict.fromkeys([*renderer.columns, *plan.kept_columns, *(predicate.columns if predicate else [])])
     fs = fsspec.url_to_fs(_first(job.input.path), **job.input.storage_options)[0]
@@ -139,7 +142,7 @@ def live(order: dict[str, Any], commands: Commands, events: Sender) -> None:
     except BaseException as failure:
         logger.exception("The replica failed.")
         said = str(failure) if isinstance(failure, BatchjobsError) else f"{type(failure).__name__}: {failure}"
-        events.send("failed", error=said, engine=isinstance(failure, (EngineDied, MemoryError)))
+        events.send("failed", error=said, engine=isinstance(failure, (EngineDied, ContextTooShort, MemoryError)))
         sys.exit(1)
     finally:
         if engine is not None:

@@ -47,6 +47,7 @@ def sections(summary: Summary) -> list[Section]:
         ("Speed of this run", _speed(summary)),
         *([("Latency of this run", _latency(summary))] if summary.latency.queue_s.p50 is not None else []),
         ("Engine", _engine(summary)),
+        *([("Settings that were decided", _sizing(summary))] if summary.sizing else []),
         *([("Attempts", attempts)] if (attempts := _attempts(summary)) else []),
         *([("Cost", _cost(summary))] if summary.cost.usd_total is not None else []),
     ]
@@ -132,6 +133,10 @@ def _engine(s: Summary) -> list[tuple[str, str]]:
         *pairs,
         ("held", f"{duration(s.engine_seconds.held)} in this run, {len(s.attempts)} attempts over all runs"),
     ]
+
+
+def _sizing(s: Summary) -> list[tuple[str, str]]:
+    return [(name, decision.text()) for name, decision in s.sizing.items()]
 
 
 def _attempts(s: Summary) -> list[tuple[str, str]]:

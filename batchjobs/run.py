@@ -7,14 +7,16 @@ import threading
 import time
 
 from batchjobs.best_effort import BestEffort
-from batchjobs.decisions import Decisions
 from batchjobs.dispatcher import StopSignal
+from batchjobs.experience import Experience
 from batchjobs.figures import RunFigures
 from batchjobs.lives import Replica, Shared
+from batchjobs.measured import remember_measured
 from batchjobs.output import PROGRESS
 from batchjobs.pool import ShardPool
 from batchjobs.prepared import PreparedJob
 from batchjobs.progress import Reporter, progress_of
+from batchjobs.sizing import lines
 
 _JOIN_S = 0.2  # between looks at the signals, while other threads do the work
 _WRITE_S = 3.0  # between writes of progress.json
@@ -40,7 +42,7 @@ class Run:
             prepared,
             self._figures,
             ShardPool(prepared.left, len(self._places)),
-            Decisions(prepared),
+            Experience(prepared),
             self._stop,
             self._watch.tick,
             best_effort,
@@ -48,13 +50,16 @@ class Run:
 
     def go(self) -> RunFigures:
         """Until every shard is committed, the run is stopped, or it cannot go on."""
+        self._watch.tell(lines(self._prepared.sizing))
         replicas = [Replica(number, place, self._shared) for number, place in enumerate(self._places)]
         with self._stop.on_signals():
             while replicas:
                 self._side_by_side(replicas)
                 replicas = self._to_go_on(replicas)
         if not self._left():
-            self._shared.decisions.remember()
+            self._shared.experience.remember()
+        prepared = self._prepared
+        remember_measured(prepared.resolved, prepared.plan, self._figures, self._shared.experience.settings_in_force())
         return self._figures
 
     def _to_go_on(self, replicas: list[Replica]) -> list[Replica]:
@@ -106,14 +111,18 @@ class _Watch:
         self._next_write = 0.0
         self._lock = threading.Lock()
 
+    def tell(self, lines: list[str]) -> None:
+        """Some lines for people."""
+        for line in lines:
+            self._reporter.log(line)
+
     def tick(self, lines: list[str]) -> None:
         """Some lines of a replica's log, and the latest figures."""
         with self._lock:
-            for line in lines:
-                self._reporter.log(line)
-            self._tell()
+            self.tell(lines)
+            self._show()
 
-    def _tell(self) -> None:
+    def _show(self) -> None:
         prepared = self._prepared
         now = progress_of(self._figures, prepared.plan, prepared.earlier, prepared.job.cost)
         self._reporter.progress(now)

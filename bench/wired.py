@@ -36,6 +36,8 @@ def order_of(job: JobSpec) -> tuple[dict[str, Any], Plan]:
         "paths": [file.path for file in plan.files],
         "attempt": 1,
         "lowered": False,
+        "context_chosen": False,
+        "own_max_model_len": None,
         "groups": [],
         "quarantined": {},
         "has_worked": True,

@@ -152,8 +152,18 @@ class ModelSpec(Section):
     dtype: str | None = None
     quantization: str | None = None
     kv_cache_dtype: str | None = None
-    max_model_len: int | None = Field(None, ge=1, description="Context length in tokens; default the model's.")
+    max_model_len: int | Literal["auto"] | None = Field(
+        None, description="Context length in tokens; default the model's. `auto` fits the data; results are the same."
+    )
     reasoning_parser: str | None = Field(None, description="vLLM's parser that splits reasoning from the answer.")
+
+    @model_validator(mode="after")
+    def _length(self) -> ModelSpec:
+        if isinstance(self.max_model_len, int) and self.max_model_len < 1:
+            raise ValueError(
+                f"max_model_len: found {self.max_model_len}; allowed: null, 'auto' or an integer of at least 1"
+            )
+        return self
 
 
 class EchoSpec(Section):
@@ -178,12 +188,20 @@ class EngineSpec(Section):
     """The engine and what it holds. Only `kind` and `extra` can change a result."""
 
     kind: Literal["vllm", "echo"] = Field("vllm", description="`echo` answers without a model: the dry run.")
-    max_num_seqs: int | Literal["auto"] = Field("auto", description="Requests that run at the same time.")
-    max_num_batched_tokens: int | Literal["auto"] = Field("auto", description="Tokens of one engine step.")
+    max_num_seqs: int | Literal["auto"] = Field(
+        "auto",
+        description="Requests that run at the same time; `auto`: what fits the KV cache, from a sample of the rows.",
+    )
+    max_num_batched_tokens: int | Literal["auto"] = Field(
+        "auto", description="Tokens of one engine step; `auto`: vLLM's own number, less if the job cannot use it."
+    )
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs of one replica.")
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
     kv_cache_memory_bytes: int | None = Field(None, ge=1, description="Bytes of KV cache; always set it on CPU.")
-    enforce_eager: bool | None = Field(None, description="No compilation, no CUDA graphs: starts faster, runs slower.")
+    enforce_eager: bool | None = Field(
+        None,
+        description="No compilation, no CUDA graphs: starts faster, runs slower. Default: what takes less time in all.",
+    )
     enable_prefix_caching: bool | None = None
     replicas: int | Literal["auto"] = Field(
         "auto", description="Engines side by side; `auto` is one per GPU (or group of tensor_parallel_size), else 1."

@@ -88,6 +88,18 @@ class Latency(BaseModel):
     tpot_s: Percentiles = Percentiles()
 
 
+class Decision(BaseModel):
+    """A setting that the job left open, as it was decided before the engine started."""
+
+    value: int | bool | None  # None: left to vLLM
+    reason: str  # one sentence, with its numbers
+
+    def text(self) -> str:
+        """For people."""
+        value = str(self.value).lower() if isinstance(self.value, bool) else f"{self.value:,}" if self.value else ""
+        return f"{value or 'left to vLLM'}. {self.reason}"
+
+
 class EngineFigures(BaseModel):
     """The engine of this run."""
 
@@ -167,6 +179,7 @@ class Summary(BaseModel):
     latency: Latency
     engine: EngineFigures
     order: OrderFigures = OrderFigures()
+    sizing: dict[str, Decision] = {}  # by setting
     cost: Cost
     attempts: list[Attempt] = []
     shards: ShardCounts

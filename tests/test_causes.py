@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from batchjobs.causes import Cause, cause_of
+from batchjobs.errors import ContextTooShort
 from batchjobs.figures import AttemptFigures
 
 DEAD = "EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause."
@@ -28,6 +29,7 @@ def died(failure: str = DEAD, ready: bool = True, **known: object) -> AttemptFig
         ("RuntimeError: CUDA error: device-side assert triggered", Cause.DEVICE_ASSERT),
         ("RuntimeError: [enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory", Cause.HOST_OOM),
         ("OSError: [Errno 12] Cannot allocate memory", Cause.HOST_OOM),
+        (str(ContextTooShort(7, 400, 256)), Cause.CONTEXT_TOO_SHORT),
         ("nothing that is known", Cause.ENGINE_DIED),
     ],
 )

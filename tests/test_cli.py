@@ -14,8 +14,8 @@ import yaml
 from typer.main import get_command
 
 from batchjobs.cli import app
+from batchjobs.describe import describe
 from batchjobs.init import job_file_text
-from batchjobs.plan import describe
 from batchjobs.spec import parse_job
 from tests.conftest import MakeJob, batchjobs, run_here, summary_of, text_table, write_spec
 

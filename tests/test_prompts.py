@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from batchjobs.engines.base import Request
-from batchjobs.errors import EngineFailed, SpecError
+from batchjobs.errors import ContextTooShort, EngineFailed, SpecError
 from batchjobs.prompts import Renderer, RowError
 from batchjobs.spec import parse_job
 from batchjobs.tokens import ByteTokenizer
@@ -219,15 +219,40 @@ def test_a_column_called_self_has_to_be_named_through_the_row() -> None:
     assert texts(render(table, prompt={"template": "{{ row['self'] }}"})) == ["VALUE"]
 
 
-def test_a_context_that_a_remedy_lowered_fails_the_job_for_the_first_row_that_needs_more() -> None:
+def with_short_context(lowered: bool) -> Renderer:
+    """An engine of 35 tokens, of a model that has 100; requests of 10 output tokens."""
     spec = {
         "name": "t", "input": {"path": "x"}, "output": {"path": "y"}, "engine": {"kind": "echo"},
         "sampling": {"max_tokens": 10}, "prompt": {"column": "c"},
     }  # fmt: skip
-    table = column("x" * 20, "x" * 30)
-    renderer = Renderer(parse_job(spec), table.schema, AS_OF)
-    renderer.connect(ByteTokenizer(), max_model_len=35, vocab_size=256, model_id="m", lowered=True)
-    batch = table.combine_chunks().to_batches()[0]
-    assert len(renderer.requests(batch.slice(0, 1), [0])) == 1
+    renderer = Renderer(parse_job(spec), pa.schema([("c", pa.string())]), AS_OF)
+    renderer.connect(ByteTokenizer(), 35, vocab_size=256, model_id="m", own_max_len=100, lowered=lowered)
+    return renderer
+
+
+def batch_of(text: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"c": [text]})
+
+
+def test_a_context_that_a_remedy_lowered_fails_the_job_for_the_first_row_that_needs_more() -> None:
+    renderer = with_short_context(lowered=True)
+    assert isinstance(renderer.requests(batch_of("x" * 20), [0])[0], Request)
     with pytest.raises(EngineFailed, match="row 1 may need 40 tokens of context"):
-        renderer.requests(batch.slice(1, 1), [1])
+        renderer.requests(batch_of("x" * 30), [1])
+
+
+def test_a_context_that_was_chosen_ends_this_life_for_the_first_row_that_needs_more() -> None:
+    renderer = with_short_context(lowered=False)
+    assert isinstance(renderer.requests(batch_of("x" * 25), [0])[0], Request)
+    for length, needed in ((26, 36), (90, 100), (95, 100)):  # the last one would be cut by the model itself
+        with pytest.raises(ContextTooShort, match=f"row 1 may need {needed} tokens of context, more than the 35"):
+            renderer.requests(batch_of("x" * length), [1])
+
+
+@pytest.mark.parametrize("lowered", [True, False])
+def test_a_row_too_long_for_the_model_itself_is_that_rows_error_whatever_context_was_chosen(lowered: bool) -> None:
+    (made,) = with_short_context(lowered).requests(batch_of("x" * 100), [1])
+    assert isinstance(made, RowError)
+    assert (made.code, made.message) == (
+        "prompt_too_long", "the prompt has 100 tokens; max_model_len is 100, one is for the answer"
+    )  # fmt: skip

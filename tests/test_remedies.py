@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from batchjobs.causes import Cause
+from batchjobs.errors import ContextTooShort
 from batchjobs.remedies import Remedy, Settings, Situation, remedy_for, with_settings
 from batchjobs.spec import parse_job
 from schemas.job import JobSpec
@@ -71,6 +72,25 @@ def test_a_cache_smaller_than_the_context_ends_at_what_vllm_says_fits() -> None:
         "model length is 4096."
     )
     assert ladder(Cause.KV_TOO_SMALL, words) == ["gpu_memory_utilization 0.92 -> 0.95", "max_model_len 8192 -> 4096"]
+
+
+@pytest.mark.parametrize(
+    ("needed", "kv_cache_tokens", "length"),
+    [
+        (300, None, 1_024),  # four times what it was
+        (900, None, 1_800),  # twice what is needed
+        (4_500, None, 8_192),  # the model's own
+        (900, 1_200, 1_200),  # what the cache holds
+        (1_300, 1_200, 1_300),  # vLLM will say how much more memory that takes
+    ],
+)
+def test_a_chosen_context_that_is_too_short_grows_so_that_few_restarts_follow(
+    needed: int, kv_cache_tokens: int | None, length: int
+) -> None:
+    engine = {"max_model_len": 256, "model_max_len": 8_192, "kv_cache_tokens": kv_cache_tokens}
+    found = Situation(job(), {"max_model_len": 256}, engine, str(ContextTooShort(7, needed, 256)), 1)
+    remedy = remedy_for(Cause.CONTEXT_TOO_SHORT, found)
+    assert remedy == Remedy({"max_model_len": length}, f"max_model_len 256 -> {length}")
 
 
 def test_a_busy_gpu_is_waited_for_and_then_shared() -> None:

@@ -46,6 +46,7 @@ class EngineInfo:
     vocab_size: int
     max_num_batched_tokens: int | None = None
     kv_cache_tokens: int | None = None
+    model_max_len: int | None = None  # tokens; what max_model_len may be at the most
 
 
 @dataclass(slots=True)

@@ -40,9 +40,10 @@ class EchoEngine:
         self.info = EngineInfo(
             kind="echo",
             version=__version__,
-            max_model_len=model_len or spec.max_model_len,
+            max_model_len=model_len if isinstance(model_len, int) else spec.max_model_len,
             max_num_seqs=slots if isinstance(slots, int) else _DEFAULT_MAX_NUM_SEQS,
             vocab_size=spec.vocab_size,
+            model_max_len=spec.max_model_len,
         )
         self._waiting: deque[tuple[Request, float]] = deque()
         self._clock = time.monotonic()  # when the last answer was given: speed is counted from there

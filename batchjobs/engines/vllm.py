@@ -51,11 +51,12 @@ _CACHED_SAMPLINGS = 10_000
 def llm_arguments(spec: JobSpec) -> dict[str, Any]:
     """Keyword arguments of `vllm.LLM` for a spec; what is not set is left to vLLM.
 
-    So `auto` is vLLM's platform default for offline use (`EngineArgs.get_batch_defaults`): `max_num_seqs` 1024 on GPUs
-    of 70 GiB or more (not A100), else 256; `max_num_batched_tokens` 16384 there, 8192 on other GPUs, 4096 on CPU.
+    So is an `auto` that `sizing.py` has not decided.
     """
     assert spec.model is not None
     model = spec.model.model_dump(exclude_defaults=True, exclude={"name"})
+    if spec.model.max_model_len == "auto":
+        del model["max_model_len"]
     engine = spec.engine.model_dump(exclude_defaults=True, include=_ENGINE_ARGUMENTS)
     return {"model": spec.model.name, **model, **engine, **spec.engine.extra, "disable_log_stats": False}
 
@@ -216,6 +217,7 @@ def _info(config: Any) -> EngineInfo:
         vocab_size=config.model_config.get_vocab_size(),
         max_num_batched_tokens=config.scheduler_config.max_num_batched_tokens,
         kv_cache_tokens=config.cache_config.kv_cache_size_tokens,
+        model_max_len=config.model_config.get_and_verify_max_len(None),
     )
 
 

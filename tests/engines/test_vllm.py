@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from batchjobs.capacity import kv_capacity
+from batchjobs.device import Device
 from batchjobs.engines.base import Completion, Request, RequestRejected
+from batchjobs.model_config import kv_bytes_per_token, load_config, max_len_of
 from schemas.job import JobSpec
 from scripts.build_model import build_tiny_model
 
@@ -90,8 +93,27 @@ def test_the_engine_says_what_it_is_and_holds(engine: Any) -> None:
     assert (info.kind, info.max_model_len, info.max_num_seqs) == ("vllm", MAX_MODEL_LEN, 32)
     assert info.vocab_size == 49152
     assert info.max_num_batched_tokens >= MAX_MODEL_LEN
-    assert info.kv_cache_tokens > 0
+    assert info.kv_cache_tokens == KV_BLOCKS * 128
+    assert info.model_max_len == 8192
     assert re.match(r"\d+\.\d+", info.version)
+
+
+def test_the_formulas_agree_with_vllm(engine: Any, spec: JobSpec) -> None:
+    config = engine.llm.model_config
+    cache = engine.llm.llm_engine.vllm_config.cache_config
+    own = load_config(spec)
+    per_token = 2 * 2 * config.get_total_num_kv_heads() * config.get_head_size() * 2
+    assert kv_bytes_per_token(own, spec).per_token == per_token
+    assert max_len_of(own) == engine.info.model_max_len
+    assert kv_capacity(spec, Device("cpu"), kv_bytes_per_token(own, spec), None).block == cache.block_size
+
+
+def test_an_undecided_context_is_left_to_vllm(spec: JobSpec) -> None:
+    from batchjobs.engines.vllm import llm_arguments
+
+    assert spec.model is not None
+    undecided = spec.model.model_copy(update={"max_model_len": "auto"})
+    assert "max_model_len" not in llm_arguments(spec.model_copy(update={"model": undecided}))
 
 
 def test_only_what_is_set_is_passed_to_vllm(engine: Any, spec: JobSpec) -> None:

@@ -15,6 +15,7 @@ from batchjobs.figures import AttemptFigures
 from batchjobs.prepared import PreparedJob
 from batchjobs.profiles import ProfileStore
 from batchjobs.remedies import Remedy, Settings, Situation, remedy_for
+from batchjobs.sizing import lengthened, merged
 from batchjobs.suspects import Suspects
 from schemas.records import ErrorCode
 
@@ -24,7 +25,7 @@ _SUSPICIOUS = frozenset({Cause.ENGINE_DIED, Cause.DEVICE_ASSERT, Cause.HANG})
 
 
 @dataclass(frozen=True)
-class Decision:
+class Consequence:
     """What follows from the end of a life."""
 
     remedy: Remedy | None = None  # None: this replica lives no more
@@ -32,7 +33,7 @@ class Decision:
     is_for_all: bool = False  # no other replica will do better
 
 
-class Decisions:
+class Experience:
     """What the replicas of a run have learnt from their deaths."""
 
     def __init__(self, prepared: PreparedJob) -> None:
@@ -49,21 +50,25 @@ class Decisions:
         self._without_progress: Counter[int] = Counter()  # lives of each replica in a row
         self._lock = threading.RLock()
 
+    def settings_in_force(self) -> Settings:
+        """What goes over the job's own settings: what was decided before the start, with what deaths have taught."""
+        return merged(self._prepared.sizing, self.settings)
+
     def remember(self) -> None:
         """Every shard is committed: what worked is for tomorrow."""
         self._profiles.remember(self.settings, self._last_reason)
 
-    def after(self, figures: AttemptFigures, cause: Cause, settings: Settings, tail: list[str]) -> Decision:
+    def after(self, figures: AttemptFigures, cause: Cause, settings: Settings, tail: list[str]) -> Consequence:
         """What follows from this end of a life with these settings over the job's own."""
         if cause in (Cause.DONE, Cause.STOPPED):
-            return Decision()
+            return Consequence()
         assert figures.failure is not None
         if cause is Cause.FAILED:
-            return Decision(failure=figures.failure, is_for_all=True)
+            return Consequence(failure=figures.failure, is_for_all=True)
         with self._lock:
             return self._after_death(figures, cause, settings, tail)
 
-    def _after_death(self, figures: AttemptFigures, cause: Cause, settings: Settings, tail: list[str]) -> Decision:
+    def _after_death(self, figures: AttemptFigures, cause: Cause, settings: Settings, tail: list[str]) -> Consequence:
         replica, failure = figures.replica, figures.failure or ""
         progress = figures.answered > 0 or figures.committed > 0
         self._without_progress[replica] = 0 if progress else self._without_progress[replica] + 1
@@ -71,20 +76,26 @@ class Decisions:
         if cause in _SUSPICIOUS:
             self.suspects.died(figures.in_flight, failure)
             if self.suspects.engine_is_broken:
-                return Decision(None, f"the engine dies on row after row, so it is the engine: {failure}", True)
-        if self._without_progress[replica] >= self._prepared.job.run.max_restarts:
-            return Decision(failure=f"{failure} (attempt {figures.number}; run.max_restarts is reached)")
+                return Consequence(None, f"the engine dies on row after row, so it is the engine: {failure}", True)
+        if (
+            cause is not Cause.CONTEXT_TOO_SHORT
+            and self._without_progress[replica] >= self._prepared.job.run.max_restarts
+        ):
+            return Consequence(failure=f"{failure} (attempt {figures.number}; run.max_restarts is reached)")
         words = "\n".join([failure, *tail])
         situation = Situation(self._prepared.job, settings, figures.engine, words, self._deaths[replica, cause])
         remedy = remedy_for(cause, situation)
         if remedy is None and cause in MEMORY | {Cause.START_FAILED, Cause.START_TIMEOUT}:
-            return Decision(failure=f"{cause}: {failure}, and there is no setting left to try")
+            return Consequence(failure=f"{cause}: {failure}, and there is no setting left to try")
         remedy = remedy or Remedy({}, self._isolation())
-        if remedy.settings:
+        if cause is Cause.CONTEXT_TOO_SHORT:  # our own choice, no limit of the machine: nothing to be remembered
+            sizing = self._prepared.sizing
+            self._prepared.sizing = lengthened(sizing, remedy.settings["max_model_len"], words)
+        elif remedy.settings:
             self.settings = {**self.settings, **remedy.settings}
             self._last_reason = f"{cause}: {remedy.reason}"
         logger.warning("Attempt %d ended (%s: %s). Next: %s.", figures.number, cause, failure, remedy.reason)
-        return Decision(remedy)
+        return Consequence(remedy)
 
     def _isolation(self) -> str:
         groups = self.suspects.groups()

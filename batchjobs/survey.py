@@ -1,0 +1,64 @@
+"""Gathers what the settings are decided from: device, configuration, what earlier runs measured, a sample of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from batchjobs.capacity import Capacity, kv_capacity, weights_bytes
+from batchjobs.device import Device, find_device
+from batchjobs.measured import read_measured
+from batchjobs.model_config import kv_bytes_per_token, load_config, max_len_of
+from batchjobs.profiles import ProfileStore
+from batchjobs.remedies import with_settings
+from batchjobs.sample import Sample, take_sample
+from batchjobs.sizing import Decisions, Facts, decide
+from batchjobs.speed import Speed, speed_of
+from schemas.job import JobSpec
+from schemas.plan import Plan
+
+
+def is_open(job: JobSpec) -> bool:
+    """Whether the job leaves anything to be decided."""
+    if job.model is not None and job.model.max_model_len == "auto":
+        return True
+    engine = job.engine
+    return engine.kind == "vllm" and (
+        "auto" in (engine.max_num_seqs, engine.max_num_batched_tokens) or engine.enforce_eager is None
+    )
+
+
+def decisions_for(
+    job: JobSpec, plan: Plan, fs: Any, paths: Sequence[str], shards: Sequence[int], rows: int
+) -> Decisions:
+    """The open settings for these shards, of which at most `rows` rows are generated. Writes nothing.
+
+    `job` has its references resolved; `paths` are where the plan's files are now.
+    """
+    if not shards or not is_open(job):
+        return {}
+    sample = take_sample(job, plan, fs, paths, shards)
+    facts = _echo_facts if job.engine.kind == "echo" else _vllm_facts
+    return decide(facts(job, plan, sample, rows))
+
+
+def _echo_facts(job: JobSpec, plan: Plan, sample: Sample, rows: int) -> Facts:
+    none = Capacity(None, "the echo engine has no KV cache")
+    return Facts(job, Device("cpu"), none, job.engine.echo.max_model_len, True, Speed(1.0, True, ""), sample, rows)
+
+
+def _vllm_facts(job: JobSpec, plan: Plan, sample: Sample, rows: int) -> Facts:
+    in_force = with_settings(job, ProfileStore(job, plan).start_with()[0])  # its memory settings decide
+    device, config, weights = find_device(job), load_config(job), weights_bytes(job)
+    measured, kv = read_measured(in_force, plan), kv_bytes_per_token(config, job)
+    reported = measured.kv_cache_tokens if measured is not None else None
+    return Facts(
+        job=job,
+        device=device,
+        capacity=kv_capacity(in_force, device, kv, weights, reported),
+        max_len=max_len_of(config),
+        plain=kv.per_token is not None,
+        speed=speed_of(job, device, weights, measured),
+        sample=sample,
+        rows=rows,
+    )
