@@ -21,14 +21,9 @@ def measure(section: Section, rows: int | None, rounds: int | None) -> None:
         job = _small_job(Path(folder), rows or 1000)
         batchjobs("run", "--no-prefect", job).finish()
         for number in range(rounds or ROUNDS):
-            for name, *arguments in (
-                ["--help"],
-                ["status", f"{folder}/out"],
-                ["plan", job],
-                ["verify", f"{folder}/out"],
-            ):
-                seconds = batchjobs(name, *arguments).finish().wall_s
-                section.add({"round": number, "contender": name, "seconds": seconds})
+            for line in ("--help", f"status {folder}/out", f"plan {job}", f"verify {folder}/out"):
+                seconds = batchjobs(*line.split()).finish().wall_s
+                section.add({"round": number, "contender": line.split()[0], "seconds": seconds})
 
 
 def _small_job(folder: Path, rows: int) -> Path:
