@@ -19,6 +19,7 @@ CONTENDERS = {
     "duplicates": ["once", "ours"],
     "tail": ["once", "ours"],
     "bad_rows": ["once", "ours", "unfiltered"],
+    "feed": ["per_shard", "ours"],
 }
 ROUNDS = 5
 _LOG_LINES = 20

@@ -17,19 +17,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
 from vllm import SamplingParams
 
-from batchjobs.channel import Sender
 from batchjobs.engines.base import Request
 from batchjobs.engines.vllm import VllmEngine
-from batchjobs.plan import make_plan, read_dataset
+from batchjobs.plan import read_dataset
 from batchjobs.render import rendered
-from batchjobs.replica import wire
 from batchjobs.spec import load_job, resolve_references
+from bench.wired import order_of, run_wired
 from bench.workloads import shared_tokens
 
 _BLOCK = 128  # tokens of a block of vLLM's KV cache on CPU
@@ -68,18 +66,11 @@ class Contest:
         job = load_job(job_file)
         resolved = resolve_references(job)
         dataset = read_dataset(resolved)
-        self.plan = make_plan(job, resolved, dataset)
+        self.order, self.plan = order_of(job)
         self.rows = sum(shard.rows for shard in self.plan.shards)
         made = rendered(resolved, self.plan, dataset, dataset.shards)
         self.all_requests = [request for request in made if isinstance(request, Request)]
         self.output = Path(resolved.output.path)
-        self.order = {
-            "job": resolved.model_dump(mode="json"),
-            "plan": self.plan.model_dump_json(),
-            "paths": [file.path for file in self.plan.files],
-            "attempt": 1, "lowered": False, "groups": [], "quarantined": {}, "has_worked": True, "retry": [],
-            "retried_shards": [],
-        }  # fmt: skip
         self.engine = VllmEngine(resolved)
         self.meter = Meter(self.engine.llm.llm_engine)
         self.requests = [r for r in self.all_requests if len(r.token_ids) < self.engine.info.max_model_len]
@@ -96,12 +87,7 @@ class Contest:
     def ours(self) -> Found:
         """The replica's code, with nobody listening."""
         shutil.rmtree(self.output, ignore_errors=True)
-        shards = iter(range(len(self.plan.shards)))
-        commands: Any = SimpleNamespace(next_shard=lambda: next(shards, None), stop_by=None)
-        silence = os.open(os.devnull, os.O_WRONLY)
-        feeder = wire(self.order, self.engine, commands, Sender(silence))
-        feeder.run()
-        os.close(silence)
+        feeder, _ = run_wired(self.order, self.plan, self.engine)
         laps = feeder.watch.seconds()
         table = pq.read_table(self.output, columns=["row", "status", "output", "output_tokens"]).to_pylist()
         good = [row for row in table if row["status"] == "ok"]

@@ -25,7 +25,9 @@ INSTRUCTION = "Summarise in one sentence:\n"
 SUMMARISE = {"system": SYSTEM, "user": INSTRUCTION + "{{ text[:4000] }}"}
 
 # Keys of the job file that this checkout does not know yet: left out, and said so. Empty it when they are there.
-NOT_YET: frozenset[tuple[str, str]] = frozenset({("engine", "replicas"), ("run", "order"), ("run", "deduplicate")})
+NOT_YET: frozenset[tuple[str, str]] = frozenset(
+    {("engine", "replicas"), ("run", "order"), ("run", "deduplicate"), ("run", "feed")}
+)
 
 _DUPLICATES_IN = 5  # of so many rows, one is a copy
 _QUESTIONS = (
@@ -185,5 +187,6 @@ WORKLOADS = {
             sampling={"ignore_eos": True, "per_row_column": "sampling"},
         ),
         Workload("bad_rows", "1 % bad rows", 300, bad_rows, 16, _PLAIN),
+        Workload("feed", "docstrings, ours with `feed: generate`", 256, docstrings, 24, run={"feed": "generate"}),
     )
 }
