@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Measured:
 
 
 class Running:
-    """A command that runs, in a process group of its own."""
+    """A command that runs. It is in a process group of its own: Ctrl-C reaches it only through `finish`."""
 
     def __init__(self, *command: str | Path, **environment: str) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -62,8 +62,11 @@ class Running:
         return self._process.poll() is not None
 
     def kill(self) -> None:
-        """SIGKILL to its process group; returns when the command itself is gone."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        """SIGKILL to it and all its descendants; returns when the command itself is gone."""
+        for process in psutil.Process(self._process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.kill()
         self._process.wait()
         self._memory.stop()
         self._folder.cleanup()
@@ -89,7 +92,6 @@ class _Memory(threading.Thread):
         super().__init__(daemon=True)
         self.tree, self.peaks = 0, dict[str, int]()
         self._root, self._over = psutil.Process(pid), threading.Event()
-        self._names: dict[int, str] = {}
         self.start()
 
     def run(self) -> None:
@@ -119,5 +121,5 @@ def _name(command: list[str]) -> str:
     """`batchjobs.replica` of `python -m batchjobs.replica 7`; a title that the process gave itself as it is."""
     if "-m" in command:
         return command[command.index("-m") + 1]
-    words = [word for word in command if not word.startswith("-")]
-    return Path(" ".join(words[:2]) if len(words) > 1 else "".join(words) or "?").name
+    program, script = [*command, "", ""][:2]
+    return f"{Path(program).name} {Path(script).name}".strip()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -137,3 +139,13 @@ def test_rows_done_are_read_from_run_batchs_progress_bar() -> None:
     bar = "Running batch:  50% Completed | {}/24 [00:05<00:05,  2.40req/s]\n"
     assert rows_done(bar.format(7) + bar.format(12)) == 12
     assert rows_done("nothing yet") == 0
+
+
+def test_a_kill_reaches_the_children() -> None:
+    running = Running("bash", "-c", "sleep 1000 & echo $!; wait")
+    while not running.printed().strip():
+        time.sleep(0.05)
+    child = psutil.Process(int(running.printed()))
+    running.kill()
+    psutil.wait_procs([child], timeout=10)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
