@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from bench.results import Section
 from bench.workloads import WORKLOADS
@@ -51,8 +52,10 @@ def _contest(section: Section, job: Path, rounds: int, contenders: list[str]) ->
         section.fail(f"the engine's process ended with {code}:\n{end}")
 
 
-def _keep(section: Section, told: dict[str, object]) -> None:
-    if isinstance(facts := told.get("facts"), dict):
-        section.fact(**facts)
-    else:
-        section.add(told)
+def _keep(section: Section, told: dict[str, Any]) -> None:
+    if "facts" in told:
+        section.fact(**told["facts"])
+        return
+    section.add(told)
+    if "error" in told and told["contender"] != "unfiltered":  # which is there to show that it raises
+        section.fail(f"{told['contender']} in round {told['round']}: {told['error']}")

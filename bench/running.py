@@ -83,7 +83,8 @@ class Running:
         out, printed = self._out.read_text(), self.printed()
         self._folder.cleanup()
         if code:
-            raise CommandFailed(f"{self._command[:300]} ended with {code}:\n{printed[-_LOG_CHARS:]}")
+            last = (printed.strip().splitlines() or ["it printed nothing"])[-1]
+            raise CommandFailed(f"ended with {code}: {last}\n{self._command[:300]}\n{printed[-_LOG_CHARS:]}")
         return Measured(out, wall, self._memory.tree, self._memory.peaks)
 
 

@@ -144,7 +144,7 @@ def long_tail(rows: int) -> pa.Table:
 def bad_rows(rows: int) -> pa.Table:
     """One row in a hundred cannot be answered: null, empty, or longer than the context."""
     texts: list[str | None] = [text[:600] for text in _docstrings()[:rows]]
-    bad = cycle([None, "", "far too long " * MAX_MODEL_LEN])
+    bad = cycle(["far too long " * MAX_MODEL_LEN, None, ""])
     for place in random.Random(4).sample(range(rows), max(1, rows // 100)):
         texts[place] = next(bad)
     return pa.table({"text": pa.array(texts, pa.string())})
