@@ -54,7 +54,7 @@ fmt: $(READY) ## format and fix what can be fixed by itself
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(READY) $(MODEL) ## measure speed and memory (ARGS= goes to the benchmark)
+bench: $(READY) $(MODEL) ## measure speed and memory, print the tables (ARGS= goes to the benchmark)
 	@$(BIN)/python -m bench $(ARGS)
 
 clean: ## remove the demo and all caches; .venv/ stays

@@ -1,35 +1,43 @@
-"""How long the commands take that people wait for. Targets: `--help` and `status` under half a second."""
+"""How long the commands take that people wait for, on a finished job of a thousand rows."""
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.running import batchjobs
+from bench.ours import batchjobs
+from bench.results import Section
+from bench.workloads import write_job
 
-_TIMES = 5
+ROUNDS = 5
 
 
-def measure() -> None:
-    """Print the median of a few calls of each."""
+def measure(section: Section, rows: int | None, rounds: int | None) -> None:
+    """A few calls of each."""
     with tempfile.TemporaryDirectory() as folder:
-        job = small_job(Path(folder))
-        batchjobs("run", "--no-prefect", job)
-        for arguments in (("--help",), ("status", f"{folder}/out"), ("plan", str(job)), ("verify", f"{folder}/out")):
-            seconds = [batchjobs(*arguments).wall_s for _ in range(_TIMES)]
-            print(f"batchjobs {arguments[0]:<8} median {statistics.median(seconds):.2f} s of {_TIMES} calls")
+        job = _small_job(Path(folder), rows or 1000)
+        batchjobs("run", "--no-prefect", job).finish()
+        for number in range(rounds or ROUNDS):
+            for line in ("--help", f"status {folder}/out", f"plan {job}", f"verify {folder}/out"):
+                seconds = batchjobs(*line.split()).finish().wall_s
+                section.add({"round": number, "contender": line.split()[0], "seconds": seconds})
 
 
-def small_job(folder: Path) -> Path:
-    """A finished thing to look at."""
-    pq.write_table(pa.table({"text": [f"row {n}" for n in range(1000)]}), folder / "data.parquet")
-    file = folder / "job.yaml"
-    file.write_text(
-        "name: small\ninput: {path: data.parquet}\nprompt: {column: text}\nsampling: {max_tokens: 8}\n"
-        "engine: {kind: echo}\noutput: {path: out}\nrun: {shard_rows: 100}\n"
+def _small_job(folder: Path, rows: int) -> Path:
+    (folder / "data").mkdir()
+    pq.write_table(pa.table({"text": [f"row {n}" for n in range(rows)]}), folder / "data" / "rows.parquet")
+    return write_job(
+        folder,
+        {
+            "name": "small",
+            "input": {"path": "data"},
+            "prompt": {"column": "text"},
+            "sampling": {"max_tokens": 8},
+            "engine": {"kind": "echo"},
+            "output": {"path": "out"},
+            "run": {"shard_rows": 100},
+        },
     )
-    return file

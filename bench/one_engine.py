@@ -1,65 +1,62 @@
 """Our feeding and `LLM.generate`, one after the other on the same engine: no start-up between them, so little noise.
 
-Usage: python -m bench.one_engine job.yaml result.json ROUNDS CONTENDER…      (ours, generate, once, per_shard)
+Usage: python -m bench.one_engine job.yaml DESCRIPTOR ROUNDS CONTENDER…      (ours, once, per_shard, unfiltered)
 
-`ours` and `generate` are the replica's own code: it reads, renders, tokenises, orders, feeds, journals and publishes.
-The others get the finished token ids and only generate. `outside` is the share of the main thread's time that `ours`
-spends outside the engine's `step` and `submit`. The prefix cache is emptied before each.
+`ours` is the replica's own code: it reads, renders, tokenises, orders, feeds, journals and publishes. The others get
+the finished token ids of the good rows and only generate; `unfiltered` gets the bad rows, too. The prefix cache is
+emptied before each. One JSON record a line goes to the descriptor.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import sys
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from vllm import SamplingParams
 
-from batchjobs.engines.base import Completion, Request
+from batchjobs.engines.base import Request
 from batchjobs.engines.vllm import VllmEngine
 from batchjobs.plan import read_dataset
 from batchjobs.render import rendered
 from batchjobs.spec import load_job, resolve_references
 from bench.wired import order_of, run_wired
-from schemas.job import JobSpec
+from bench.workloads import shared_tokens
+
+_BLOCK = 128  # tokens of a block of vLLM's KV cache on CPU
+_WARM_UP = 64  # requests
+
+Found = dict[str, Any]
 
 
-class TimedEngine(VllmEngine):
-    """Notes how long its caller waits for it."""
+class Meter:
+    """Counts what vLLM's engine is asked, and the seconds that its caller spends in it."""
 
-    def __init__(self, job: JobSpec) -> None:
-        super().__init__(job)
-        self.seconds: Counter[str] = Counter()
+    def __init__(self, llm_engine: Any) -> None:
+        self.added, self.inside = 0, 0.0
+        self._add, self._step = llm_engine.add_request, llm_engine.step
+        llm_engine.add_request, llm_engine.step = self._added, self._stepped
 
-    def submit(self, request: Request) -> None:
-        """See Engine."""
+    def _added(self, *arguments: Any, **named: Any) -> Any:
+        self.added += 1
+        return self._timed(self._add, *arguments, **named)
+
+    def _stepped(self) -> Any:
+        return self._timed(self._step)
+
+    def _timed(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         began = time.perf_counter()
         try:
-            super().submit(request)
+            return method(*arguments, **named)
         finally:
-            self.seconds["submit"] += time.perf_counter() - began
-
-    def step(self) -> list[Completion]:
-        """See Engine."""
-        began = time.perf_counter()
-        try:
-            return super().step()
-        finally:
-            self.seconds["step"] += time.perf_counter() - began
-
-
-def outside(laps: dict[str, float], inside: Counter[str]) -> float:
-    """Share of the main thread's time, waiting for prepared rows left out, that it spends in our own code."""
-    total = sum(seconds for label, seconds in laps.items() if label not in ("generating", "starved"))
-    return 1 - sum(inside.values()) / total if total else 0.0
+            self.inside += time.perf_counter() - began
 
 
 class Contest:
@@ -70,77 +67,105 @@ class Contest:
         resolved = resolve_references(job)
         dataset = read_dataset(resolved)
         self.order, self.plan = order_of(job)
+        self.rows = sum(shard.rows for shard in self.plan.shards)
         made = rendered(resolved, self.plan, dataset, dataset.shards)
-        self.requests = [request for request in made if isinstance(request, Request)]
+        self.all_requests = [request for request in made if isinstance(request, Request)]
         self.output = Path(resolved.output.path)
-        self.engine = TimedEngine(resolved)
+        self.engine = VllmEngine(resolved)
+        self.meter = Meter(self.engine.llm.llm_engine)
+        self.requests = [r for r in self.all_requests if len(r.token_ids) < self.engine.info.max_model_len]
+        self.answers: dict[int, str] = {}  # those of the first contender: the reference
 
-    def ours(self) -> dict[str, Any]:
+    def facts(self) -> Found:
+        """What holds for every round."""
+        prompts = [request.token_ids for request in self.requests]
+        capacity = self.engine.info.kv_cache_tokens
+        return {"rows": self.rows, "good_rows": len(prompts), "shards": len(self.plan.shards),
+                "prompt_tokens": sum(map(len, prompts)), "kv_cache_tokens": capacity,
+                "prefix_tokens": shared_tokens(prompts, _BLOCK), "vllm": self.engine.info.version}  # fmt: skip
+
+    def ours(self) -> Found:
         """The replica's code, with nobody listening."""
-        found = self._fed("continuous")
-        return {**found, "outside": outside(found["laps"], self.engine.seconds)}
-
-    def generate(self) -> dict[str, Any]:
-        """The same with `feed: generate`."""
-        return self._fed("generate")
-
-    def _fed(self, feed: str) -> dict[str, Any]:
         shutil.rmtree(self.output, ignore_errors=True)
-        job = self.order["job"]
-        self.engine.seconds.clear()
-        feeder, _ = run_wired(
-            {**self.order, "job": {**job, "run": {**job["run"], "feed": feed}}}, self.plan, self.engine
-        )
+        feeder, _ = run_wired(self.order, self.plan, self.engine)
         laps = feeder.watch.seconds()
-        tally, stats = feeder._collector.tally, self.engine.stats()
-        return {"rows": tally.rows, "output_tokens": tally.output_tokens, "seconds": laps["generating"], "laps": laps,
-                "inside": dict(self.engine.seconds),
-                "stats": {name: getattr(stats, name) for name in stats.__slots__}}  # fmt: skip
+        table = pq.read_table(self.output, columns=["row", "status", "output", "output_tokens"]).to_pylist()
+        good = [row for row in table if row["status"] == "ok"]
+        return {"rows": len(good), "output_tokens": sum(row["output_tokens"] for row in good), "laps": laps,
+                "seconds": laps["generating"], "answers": {row["row"]: row["output"] for row in good}}  # fmt: skip
 
-    def once(self) -> dict[str, Any]:
-        """One `LLM.generate` over everything."""
+    def once(self) -> Found:
+        """One `LLM.generate` over all good rows, in input order."""
         return self._generated([self.requests])
 
-    def per_shard(self) -> dict[str, Any]:
-        """One `LLM.generate` for each shard."""
-        requests = iter(self.requests)
-        return self._generated([list(islice(requests, shard.rows)) for shard in self.plan.shards])
+    def unfiltered(self) -> Found:
+        """The same with the bad rows that have tokens at all."""
+        return self._generated([self.all_requests])
 
-    def _generated(self, calls: list[list[Request]]) -> dict[str, Any]:
-        rows = tokens = 0
+    def per_shard(self) -> Found:
+        """One `LLM.generate` for each shard."""
+        ranges = [range(shard.first_row, shard.first_row + shard.rows) for shard in self.plan.shards]
+        return self._generated([[r for r in self.requests if r.row in rows] for rows in ranges])
+
+    def _generated(self, calls: Iterable[list[Request]]) -> Found:
+        outputs: list[tuple[int, Any]] = []
         began = time.monotonic()
         for requests in calls:
             params = [SamplingParams(**request.sampling) for request in requests]
-            prompts = [{"prompt_token_ids": request.token_ids} for request in requests]
-            outputs = self.engine.llm.generate(prompts, params, use_tqdm=False)  # type: ignore[arg-type]
-            rows += len(outputs)
-            tokens += sum(len(output.outputs[0].token_ids) for output in outputs)
-        return {"rows": rows, "output_tokens": tokens, "seconds": time.monotonic() - began}
+            prompts: Any = [{"prompt_token_ids": request.token_ids} for request in requests]
+            made = self.engine.llm.generate(prompts, params, use_tqdm=False)
+            outputs += [(r.row, output.outputs[0]) for r, output in zip(requests, made, strict=True)]
+        seconds = time.monotonic() - began
+        tokens = sum(len(answer.token_ids) for _, answer in outputs)
+        return {"rows": len(outputs), "output_tokens": tokens, "seconds": seconds,
+                "answers": {row: answer.text for row, answer in outputs}}  # fmt: skip
 
-    def timed(self, name: str) -> dict[str, Any]:
-        """One contender, with the processor seconds that this process took."""
+    def warm_up(self) -> None:
+        """Some requests first: the first steps of an engine are slow."""
+        self._generated([self.requests[:_WARM_UP]])
+
+    def timed(self, name: str) -> Found:
+        """One contender. `cpu`: processor seconds of this process; `inside`: seconds within `step`, `add_request`."""
         self.engine.llm.reset_prefix_cache()
-        way: Callable[[], dict[str, Any]] = getattr(self, name)
-        before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
-        found = way()
-        after = resource.getrusage(resource.RUSAGE_SELF)
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return {"contender": name, "wall": time.monotonic() - began, "cpu": cpu, **found}
+        way: Callable[[], Found] = getattr(self, name)
+        self.meter.added, self.meter.inside = 0, 0.0
+        stats, cpu, began = self.engine.stats(), _cpu(), time.monotonic()
+        try:
+            found = way()
+        except Exception as failure:
+            found = {"error": f"{type(failure).__name__}: {' '.join(str(failure).split())[:300]}", "rows": 0}
+        taken = {"wall": time.monotonic() - began, "cpu": _cpu() - cpu, "inside": self.meter.inside}
+        return {"contender": name, **taken, "added": self.meter.added, **self._since(stats), **self._compared(found)}
+
+    def _since(self, before: Any) -> Found:
+        names = ("prefix_cache_queries", "prefix_cache_hits", "preemptions")
+        now = self.engine.stats()
+        return {name: (getattr(now, name) or 0) - (getattr(before, name) or 0) for name in names}
+
+    def _compared(self, found: Found) -> Found:
+        """Rows whose text is not the reference's, instead of the texts."""
+        answers = found.pop("answers", {})
+        self.answers = self.answers or answers
+        different = sum(text != self.answers.get(row) for row, text in answers.items())
+        return {**found, "different": different}
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
     """Rounds of all contenders, each round in the opposite order of the last."""
-    job, result, rounds, contenders = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
-    contest = Contest(job)
-    contest.once() if len(contest.requests) <= 64 else contest._generated([contest.requests[:64]])  # warm
-    found = []
-    for number in range(rounds):
-        for name in contenders if number % 2 == 0 else reversed(contenders):
-            found.append({"round": number, **contest.timed(name)})
-            print(json.dumps(found[-1]), file=sys.stderr, flush=True)
-    Path(result).write_text(json.dumps(found))
-    contest.engine.close()
-    assert threading.current_thread() is threading.main_thread()
+    job, descriptor, rounds, contenders = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+    with os.fdopen(descriptor, "w", buffering=1) as told:
+        contest = Contest(job)
+        told.write(json.dumps({"facts": contest.facts()}) + "\n")
+        contest.warm_up()
+        for number in range(rounds):
+            for name in contenders if number % 2 == 0 else reversed(contenders):
+                told.write(json.dumps({"round": number, **contest.timed(name)}) + "\n")
+        contest.engine.close()
 
 
 if __name__ == "__main__":
