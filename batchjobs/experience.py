@@ -9,6 +9,7 @@ import logging
 import threading
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from batchjobs.causes import MEMORY, Cause
 from batchjobs.figures import AttemptFigures
@@ -46,6 +47,7 @@ class Experience:
         forgiven = ErrorCode.ENGINE_CRASH in prepared.retry
         known = {row: words for attempt in prepared.attempts for row, words in attempt.quarantined.items()}
         self.suspects = Suspects({} if forgiven else known)
+        self._engine: dict[str, Any] = {}  # of the latest life that started one
         self._deaths: Counter[tuple[int, Cause]] = Counter()  # by replica, since it made progress
         self._without_progress: Counter[int] = Counter()  # lives of each replica in a row
         self._lock = threading.RLock()
@@ -77,13 +79,12 @@ class Experience:
             self.suspects.died(figures.in_flight, failure)
             if self.suspects.engine_is_broken:
                 return Consequence(None, f"the engine dies on row after row, so it is the engine: {failure}", True)
-        if (
-            cause is not Cause.CONTEXT_TOO_SHORT
-            and self._without_progress[replica] >= self._prepared.job.run.max_restarts
-        ):
+        in_vain = self._without_progress[replica] >= self._prepared.job.run.max_restarts
+        if in_vain and cause is not Cause.CONTEXT_TOO_SHORT:
             return Consequence(failure=f"{failure} (attempt {figures.number}; run.max_restarts is reached)")
         words = "\n".join([failure, *tail])
-        situation = Situation(self._prepared.job, settings, figures.engine, words, self._deaths[replica, cause])
+        self._engine = figures.engine or self._engine
+        situation = Situation(self._prepared.job, settings, self._engine, words, self._deaths[replica, cause])
         remedy = remedy_for(cause, situation)
         if remedy is None and cause in MEMORY | {Cause.START_FAILED, Cause.START_TIMEOUT}:
             return Consequence(failure=f"{cause}: {failure}, and there is no setting left to try")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from batchjobs.attempts import next_number
 from batchjobs.best_effort import BestEffort
-from batchjobs.causes import cause_of, kernel_oom_kills
+from batchjobs.causes import Cause, cause_of, kernel_oom_kills
 from batchjobs.checkpoint import Commit
 from batchjobs.deadlines import Deadlines
 from batchjobs.devices import Placement
@@ -23,6 +23,7 @@ from batchjobs.life import Life
 from batchjobs.pool import ShardPool
 from batchjobs.prepared import PreparedJob
 from batchjobs.process import ReplicaProcess
+from batchjobs.remedies import Settings
 
 logger = logging.getLogger("batchjobs")
 
@@ -76,9 +77,7 @@ class Replica:
             figures.oom_kills = kernel_oom_kills() - before
             tail = life.log_tail()
             cause = cause_of(figures, tail)
-            consequence = (
-                Consequence() if shared.stop.asked else shared.experience.after(figures, cause, life.settings, tail)
-            )
+            consequence = self._consequence(figures, cause, life.settings, tail)
             shared.pool.ended(self.number, self._shards_under_suspicion())
             life.close(cause, consequence.remedy)
         with shared.counting:
@@ -87,6 +86,10 @@ class Replica:
             self._give_up(consequence)
             return False
         return not self._pause(consequence.remedy.wait_s)
+
+    def _consequence(self, figures: AttemptFigures, cause: Cause, settings: Settings, tail: list[str]) -> Consequence:
+        stopped = self._shared.stop.asked
+        return Consequence() if stopped else self._shared.experience.after(figures, cause, settings, tail)
 
     def _new_attempt(self) -> AttemptFigures:
         with self._shared.counting:
