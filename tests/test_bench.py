@@ -132,6 +132,11 @@ def test_a_command_that_fails_says_what_it_printed() -> None:
         Running("bash", "-c", "echo so be it; exit 3").finish()
 
 
+def test_a_command_that_does_not_end_is_ended() -> None:
+    with pytest.raises(CommandFailed, match="did not end within 0.2 seconds"):
+        Running("sleep", "1000").finish(timeout=0.2)
+
+
 def test_a_command_is_measured_with_its_children() -> None:
     took = Running("bash", "-c", "python -c 'x = bytearray(2**27); import time; time.sleep(1.5)'; echo done").finish()
     assert took.stdout == "done\n"
