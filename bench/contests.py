@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
 from bench.results import Section
+from bench.running import TIMEOUT_S
 from bench.workloads import WORKLOADS
 
 CONTENDERS = {
@@ -40,12 +42,16 @@ def _contest(section: Section, job: Path, rounds: int, contenders: list[str]) ->
     with log.open("w") as file, os.fdopen(reading) as told:
         process = subprocess.Popen(command, pass_fds=[writing], stdout=file, stderr=file)
         os.close(writing)
+        watchdog = threading.Timer(TIMEOUT_S, process.terminate)
+        watchdog.start()
         try:
             for line in told:
                 _keep(section, json.loads(line))
         except BaseException:
             process.terminate()
             raise
+        finally:
+            watchdog.cancel()
         code = process.wait()
     if code:
         end = "\n".join(log.read_text().splitlines()[-_LOG_LINES:])

@@ -87,7 +87,9 @@ def _one(section: Section, number: int, name: str, folder: Path, job: dict[str, 
         figures = {"seconds": took.wall_s, "tree_bytes": took.tree_bytes, "largest_bytes": took.largest_bytes,
                    "peaks": took.peaks}  # fmt: skip
         section.add({"round": number, "contender": name, **figures, **outcome(folder)})
-    except (NotHere, CommandFailed) as failure:
+    except NotHere as reason:
+        section.skip(f"{name}: {reason}")
+    except CommandFailed as failure:
         section.fail(f"{name}: {failure}")
 
 

@@ -25,7 +25,7 @@ class Results:
     def begin(self, section: str) -> Section:
         """A new section, empty."""
         kept = {"began": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", "seconds": 0.0, "machine": machine(),
-                "facts": {}, "records": [], "failures": []}  # fmt: skip
+                "facts": {}, "records": [], "failures": [], "skipped": []}  # fmt: skip
         self.sections[section] = kept
         return Section(self, kept)
 
@@ -57,6 +57,11 @@ class Section:
         """Something could not be measured, and why; the rest goes on."""
         self._kept["failures"].append(what)
         self._save("  could not be measured: ", what)
+
+    def skip(self, what: str) -> None:
+        """Something is left out because this machine lacks what it needs."""
+        self._kept["skipped"].append(what)
+        self._save("  left out: ", what)
 
     def _save(self, before: str, shown: Any) -> None:
         self._kept["seconds"] = round(time.monotonic() - self._began, 1)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+TIMEOUT_S = 1800.0  # nothing here takes half an hour, unless it hangs
 _SAMPLE_S = 0.2
 _LOG_CHARS = 3000
 
@@ -71,10 +72,13 @@ class Running:
         self._memory.stop()
         self._folder.cleanup()
 
-    def finish(self, timeout: float = 3600) -> Measured:
+    def finish(self, timeout: float = TIMEOUT_S) -> Measured:
         """Wait for its end, at the most `timeout` seconds; raises CommandFailed."""
         try:
             code = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise CommandFailed(f"it did not end within {timeout} seconds: {self._command[:300]}") from None
         except BaseException:
             self.kill()
             raise

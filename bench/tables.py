@@ -44,7 +44,7 @@ def _table(name: str, sections: Sections) -> str:
     if not measured:
         return f"Not measured yet: {command}."
     lines = make({s: found for s, found in measured.items() if found["records"]})
-    return "\n".join([*lines, "", _how(command, measured), *_failures(measured)])
+    return "\n".join([*lines, "", _how(command, measured), *_missing(measured)])
 
 
 def _how(command: str, measured: Sections) -> str:
@@ -57,6 +57,11 @@ def _how(command: str, measured: Sections) -> str:
     )
 
 
-def _failures(measured: Sections) -> list[str]:
-    found = [text for section in measured.values() for text in section["failures"]]
-    return [line for text in found for line in ("", f"Could not be measured: {text.splitlines()[0]}")]
+def _missing(measured: Sections) -> list[str]:
+    found = [
+        f"{words}: {text.splitlines()[0]}"
+        for section in measured.values()
+        for key, words in (("skipped", "Left out"), ("failures", "Could not be measured"))
+        for text in section[key]
+    ]
+    return [line for text in dict.fromkeys(found) for line in ("", text)]

@@ -116,10 +116,13 @@ def test_a_table_shows_what_was_measured_and_what_could_not_be(tmp_path: Path) -
     results = Results()
     section = results.begin("kill")
     section.add({"contender": "ours", "rows": 100, "answered": 52, "kept": 50})
-    section.fail("run_batch: it is not here\nmore")
+    section.fail("run_batch: it broke\nmore")
+    section.skip("ray: it is not here")
+    section.skip("ray: it is not here")
     page = tables.filled("<!-- table: kill -->\nold\n<!-- end -->", results.sections)
     assert "| batchjobs | 100 | 52 | 50 | 2 |" in page
-    assert "Could not be measured: run_batch: it is not here" in page
+    assert "Could not be measured: run_batch: it broke\n" in page
+    assert page.count("Left out: ray: it is not here") == 1
     assert "old" not in page
     assert page == tables.filled(page, results.sections), "filling it again changes nothing"
 
@@ -127,6 +130,11 @@ def test_a_table_shows_what_was_measured_and_what_could_not_be(tmp_path: Path) -
 def test_a_command_that_fails_says_what_it_printed() -> None:
     with pytest.raises(CommandFailed, match="ended with 3:(.|\n)*so be it"):
         Running("bash", "-c", "echo so be it; exit 3").finish()
+
+
+def test_a_command_that_does_not_end_is_ended() -> None:
+    with pytest.raises(CommandFailed, match="did not end within 0.2 seconds"):
+        Running("sleep", "1000").finish(timeout=0.2)
 
 
 def test_a_command_is_measured_with_its_children() -> None:
