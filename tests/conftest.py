@@ -7,7 +7,7 @@ import logging
 import os
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,14 +129,16 @@ def write_spec(job: JobSpec, file: Path) -> Path:
 
 
 def batchjobs(
-    *arguments: str | Path, timeout: float = 120, stop_after: float | None = None
+    *arguments: str | Path, timeout: float = 120, stop_when: Callable[[], bool] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The real command, as a child process; with `stop_after`, it gets a SIGTERM after so many seconds."""
+    """The real command, as a child process; with `stop_when`, it gets a SIGTERM when that is true."""
     command = [sys.executable, "-m", "batchjobs.cli", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if stop_after is not None:
-        threading.Timer(stop_after, process.terminate).start()
     try:
+        if stop_when is not None:
+            while process.poll() is None and not stop_when():
+                time.sleep(0.1)
+            process.terminate()
         out, err = process.communicate(timeout=timeout)
     finally:
         process.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -139,7 +140,12 @@ def test_a_journaled_row_counts_only_for_the_same_request(make_job: MakeJob, sto
 def test_a_stopped_job_keeps_what_was_finished(make_job: MakeJob, tmp_path: Path) -> None:
     job = make_job(text_table(40), engine={"echo": {"tokens_per_s": 30}}, run={"shard_rows": 40, "drain_seconds": 0})
     file = write_spec(job, tmp_path / "job.yaml")
-    stopped = batchjobs("run", "--no-prefect", "--json", file, stop_after=4.0)
+
+    def answered() -> bool:
+        progress = tmp_path / "out/_batchjobs/progress.json"
+        return progress.exists() and json.loads(progress.read_text())["rows_done"] > 0
+
+    stopped = batchjobs("run", "--no-prefect", "--json", file, stop_when=answered)
     assert stopped.returncode == 3
     fast = make_job(text_table(40), run={"shard_rows": 40})
     assert run_here(fast).rows.reused > 0
