@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from batchjobs.history import learnt_lengths
 from batchjobs.plan import check_overlap, make_plan, read_dataset
 from batchjobs.spec import resolve_references
 from batchjobs.survey import decisions_for
@@ -18,7 +19,8 @@ def describe(job: JobSpec) -> dict[str, Any]:
     check_overlap(resolved, dataset)
     planned = make_plan(job, resolved, dataset)
     paths, shards = [file.path for file in planned.files], range(len(planned.shards))
-    sizing = decisions_for(resolved, planned, dataset.fs, paths, shards, planned.rows)
+    lengths = learnt_lengths(resolved)
+    sizing = decisions_for(resolved, planned, dataset.fs, paths, shards, planned.rows, lengths)
     return {
         "job": job.name,
         "output": job.output.path,

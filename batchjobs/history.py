@@ -43,6 +43,12 @@ def newest_record(job: JobSpec) -> HistoryRecord | None:
         return None
 
 
+def learnt_lengths(job: JobSpec) -> OutputLengths:
+    """How long answers of this job were, with the little weight that an earlier run has."""
+    before = newest_record(job)
+    return OutputLengths(before.lengths if before is not None else None).faded()
+
+
 def write_record(job: JobSpec, summary: Summary, lengths: OutputLengths) -> None:
     """Leave a record of a run that has ended."""
     now = datetime.now(UTC)

@@ -15,7 +15,7 @@ from batchjobs.checkpoint import Commit, clean_temporary, committed_shards, part
 from batchjobs.devices import Placement, placements
 from batchjobs.errors import OutputError
 from batchjobs.figures import RunFigures
-from batchjobs.history import newest_record
+from batchjobs.history import learnt_lengths
 from batchjobs.lease import fenced
 from batchjobs.lengths import OutputLengths
 from batchjobs.lock import OutputLock, acquire
@@ -179,10 +179,15 @@ def _begin(prepared: PreparedJob, fs: AbstractFileSystem) -> None:
         warn_of_versions("batchjobs", {prepared.plan.versions["batchjobs"]}, versions()["batchjobs"])
         prepared.earlier = [commit for commit in commits if not prepared.retry & commit.errors.keys()]
         prepared.attempts = close_lost(store, read_attempts(store))
-        before = newest_record(prepared.resolved)
-        prepared.lengths = OutputLengths(before.lengths if before is not None else None).faded()
+        prepared.lengths = learnt_lengths(prepared.resolved)
         prepared.sizing = decisions_for(
-            prepared.resolved, frozen, fs, prepared.paths, prepared.left, _rows_left(prepared, commits)
+            prepared.resolved,
+            frozen,
+            fs,
+            prepared.paths,
+            prepared.left,
+            _rows_left(prepared, commits),
+            prepared.lengths,
         )
     except BaseException:
         prepared.lock.release()

@@ -179,7 +179,13 @@ def merged(decisions: Decisions, learnt: Settings) -> Settings:
 
 
 def lengthened(decisions: Decisions, length: int, why: str) -> Decisions:
-    """With a longer context, after a row that the sample had not foreseen; `why` says which."""
+    """With a longer context, after a row that the sample had not foreseen; `why` says which.
+
+    A replica that had started before another one's discovery may ask for less: the longer one stays.
+    """
+    before = decisions.get("max_model_len")
+    if before is not None and (before.value or 0) >= length:
+        return decisions
     return {
         **decisions,
         "max_model_len": Decision(value=length, reason=f"Raised to {length:,}: {why.splitlines()[0]}."),

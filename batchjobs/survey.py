@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from batchjobs.capacity import Capacity, kv_capacity, weights_bytes
 from batchjobs.device import Device, find_device
+from batchjobs.engines.base import Request
+from batchjobs.lengths import OutputLengths
 from batchjobs.measured import read_measured
 from batchjobs.model_config import kv_bytes_per_token, load_config, max_len_of
 from batchjobs.profiles import ProfileStore
@@ -16,6 +19,8 @@ from batchjobs.sizing import Decisions, Facts, decide
 from batchjobs.speed import Speed, speed_of
 from schemas.job import JobSpec
 from schemas.plan import Plan
+
+_SPREAD = 2  # answers of one kind may be so many times as long as their mean: what runs must not be preempted
 
 
 def is_open(job: JobSpec) -> bool:
@@ -29,15 +34,21 @@ def is_open(job: JobSpec) -> bool:
 
 
 def decisions_for(
-    job: JobSpec, plan: Plan, fs: Any, paths: Sequence[str], shards: Sequence[int], rows: int
+    job: JobSpec, plan: Plan, fs: Any, paths: Sequence[str], shards: Sequence[int], rows: int, lengths: OutputLengths
 ) -> Decisions:
     """The open settings for these shards, of which at most `rows` rows are generated. Writes nothing.
 
-    `job` has its references resolved; `paths` are where the plan's files are now.
+    `job` has its references resolved; `paths` are where the plan's files are now,
+    `lengths` what earlier runs have learnt of answers.
     """
     if not shards or not is_open(job):
         return {}
-    sample = take_sample(job, plan, fs, paths, shards)
+
+    def expected(request: Request) -> int:
+        known = lengths.expected(len(request.token_ids), request.max_tokens)
+        return min(request.max_tokens, math.ceil(_SPREAD * known))
+
+    sample = take_sample(job, plan, fs, paths, shards, expected)
     facts = _echo_facts if job.engine.kind == "echo" else _vllm_facts
     return decide(facts(job, plan, sample, rows))
 

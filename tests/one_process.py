@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from batchjobs import journal, lease, life, lives, lock, plan, prepared, profiles, replica
+from batchjobs.device import Device
 
 
 class ReplicaHere:
@@ -72,7 +73,7 @@ def in_one_process(patch: pytest.MonkeyPatch, state: Path) -> None:
     patch.setattr(lives, "remove_marked", lambda mark, attempt: 0)
     patch.setattr(lock, "remove_marked", lambda mark: 0)
     patch.setattr(lives, "kernel_oom_kills", lambda: 0)
-    patch.setattr(profiles, "device_name", lambda: "none")
+    patch.setattr(profiles, "find_device", lambda job: Device("cpu"))
     patch.setattr(plan, "versions", lambda: {"batchjobs": "1"})
     patch.setattr(prepared, "versions", lambda: {"batchjobs": "1"})
     patch.setattr(life, "versions", lambda: {"batchjobs": "1"})
