@@ -33,14 +33,14 @@ def finish(prepared: PreparedJob, figures: RunFigures) -> Summary:
     try:
         _miss_lost_parts(prepared, figures)
         summary = _summary(prepared, figures)
+        if figures.attempts:  # before `_SUCCESS`, which is the very last
+            write_record(prepared.resolved, summary, prepared.lengths)
         try:
             _store(prepared, summary)
         except StorageFailed as problem:
             logger.warning("The summary is not stored: %s.", problem)
             figures.failure = figures.failure or str(problem)
             summary = _summary(prepared, figures)
-        if figures.attempts:
-            write_record(prepared.resolved, summary, prepared.lengths)
         return summary
     finally:
         prepared.lock.release()

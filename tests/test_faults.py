@@ -45,7 +45,8 @@ Run = Callable[[JobSpec], Summary]
 
 @pytest.fixture(params=["local", "object"])
 def new_job(request: pytest.FixtureRequest, make_job: MakeJob) -> Iterator[NewJob]:
-    """A function that gives a job of three shards of four rows with an output of its own, and empties the others."""
+    """A function that gives a job of three shards of four rows with an output and a state of its own, and empties the
+    others."""
     job, numbers = make_job(pa.table({"text": TEXTS}), run={"max_error_rate": 0.1}), count()
     with tempfile.TemporaryDirectory(dir=_MEMORY) as folder:
 
@@ -53,7 +54,8 @@ def new_job(request: pytest.FixtureRequest, make_job: MakeJob) -> Iterator[NewJo
             shutil.rmtree(f"{folder}/out", ignore_errors=True)
             FaultyObjects.store.clear()
             path = f"{folder}/out/{next(numbers)}" if request.param == "local" else f"faulty://out-{next(numbers)}"
-            return job.model_copy(update={"output": job.output.model_copy(update={"path": path})})
+            run = job.run.model_copy(update={"state": f"{path}-state"})  # what others have learnt is no job of ours
+            return job.model_copy(update={"output": job.output.model_copy(update={"path": path}), "run": run})
 
         yield new
 
