@@ -115,8 +115,8 @@ def _raised(sections: Sections) -> list[str]:
     found = [record for record in records if record["contender"] == "unfiltered"]
     if not found:
         return []
-    said = found[0].get("error", "nothing")
-    return ["", f"With the bad rows among them, one `LLM.generate` answers {found[0]['rows']} rows; it raises `{said}`"]
+    said = f"raises `{found[0]['error']}`" if "error" in found[0] else "raises nothing"
+    return ["", f"With the bad rows among them, one `LLM.generate` answers {found[0]['rows']} rows and {said}"]
 
 
 def demo(sections: Sections) -> list[str]:
