@@ -11,6 +11,7 @@ import typer
 
 from batchjobs import __version__
 from batchjobs.errors import BatchjobsError
+from batchjobs.tokenizers_only import spare_torch
 
 if TYPE_CHECKING:
     from schemas.job import JobSpec
@@ -225,6 +226,7 @@ def _main(
 
 def main() -> None:
     """Entry point of the `batchjobs` command: errors are sentences, exit codes are the contract's."""
+    spare_torch()
     try:
         app()
     except OSError as error:  # StorageFailed is one

@@ -62,6 +62,8 @@ class Dispatcher:
             if message["kind"] == "end":
                 return self._left_by_itself(process)
             self._handle(process, message)
+            if self.figures.said_bye:  # everything is published; what its engine would still do is only farewell
+                return None
             if time.monotonic() >= next_tick:
                 next_tick = time.monotonic() + _TICK_S
                 self.figures.held_s = process.held_s()

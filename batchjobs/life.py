@@ -28,6 +28,7 @@ from batchjobs.suspects import Suspects
 from schemas.summary import Attempt
 
 _HEARTBEAT_S = 3.0  # between writes of the record
+_LONGEST_FOLDER = 64  # characters; with the name that vLLM makes, a socket's may have 107
 _TAIL_LINES = 200  # of the log, to find the cause
 _EVIDENCE_LINES = 20  # of the log, kept in the record
 _ENVIRONMENT = {
@@ -54,7 +55,7 @@ class Life:
         # Over the job's own: what was decided, what follows from the place, and what deaths have taught.
         self._learnt, self.settings = learnt, merged(prepared.sizing, {**placement.settings, **learnt})
         self._placement, self._best_effort = placement, best_effort
-        self._log = Path()
+        self._log, self._temporary = Path(), ""
         self._next_beat = 0.0
         self._record = self._new_record()
 
@@ -79,6 +80,7 @@ class Life:
             with storage_errors("write", folder):
                 folder.mkdir(parents=True, exist_ok=True)
             self._log = folder / f"{self._figures.number:04d}.log"
+            self._temporary = temporary
             yield
 
     def start(self) -> ReplicaProcess:
@@ -106,6 +108,7 @@ class Life:
         }
         environment = {
             **_ENVIRONMENT,
+            **self._place_of_sockets(),
             **os.environ,
             **self._placement.environment,
             **job.engine.env,
@@ -115,6 +118,10 @@ class Life:
         return ReplicaProcess(
             job.engine.python or sys.executable, environment, self._log, prepared.lock.descriptor, order
         )
+
+    def _place_of_sockets(self) -> dict[str, str]:
+        """A killed vLLM leaves its sockets behind: here, they go with the life. The kernel wants short names."""
+        return {"VLLM_RPC_BASE_PATH": self._temporary} if len(self._temporary) <= _LONGEST_FOLDER else {}
 
     def heartbeat(self) -> None:
         """Renew the record every few seconds: what a killed run leaves behind."""

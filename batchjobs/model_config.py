@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from batchjobs.tokenizers_only import transformers
 from schemas.job import JobSpec
 
 # Of these the formulas are known to hold; anything else is not guessed at.
@@ -33,11 +34,9 @@ class KvBytes:
 
 def load_config(job: JobSpec) -> Any | None:
     """The configuration with its class's defaults (transformers' PreTrainedConfig); None if it cannot be read."""
-    from transformers import AutoConfig
-
     assert job.model is not None
     try:
-        return AutoConfig.from_pretrained(
+        return transformers().AutoConfig.from_pretrained(
             job.model.name, revision=job.model.revision, trust_remote_code=job.model.trust_remote_code
         )
     except Exception:  # transformers raises many types; what it does not know, vLLM may

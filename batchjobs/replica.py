@@ -33,6 +33,7 @@ from batchjobs.prompts import Renderer
 from batchjobs.reader import ShardReader
 from batchjobs.standing import StandingResults
 from batchjobs.store import open_store
+from batchjobs.tokenizers_only import spare_torch
 from batchjobs.tokens import Tokenizer, load_tokenizer
 from schemas.job import JobSpec
 from schemas.plan import Plan
@@ -121,6 +122,8 @@ def main() -> None:
     events = Sender(int(sys.argv[1]))
     commands = Commands(events)
     order = commands.first()
+    if order["job"]["engine"]["kind"] == "echo":
+        spare_torch()
     if order["cores"]:  # before anything is started that would inherit more
         os.sched_setaffinity(0, order["cores"])
     commands.start()

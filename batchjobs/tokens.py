@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from batchjobs.errors import SpecError
 from batchjobs.fingerprint import chat_template_text
+from batchjobs.tokenizers_only import transformers
 from schemas.job import JobSpec
 
 
@@ -43,13 +44,11 @@ class ModelTokenizer:
     """The tokenizer and chat template of a Hugging Face model, loaded without torch."""
 
     def __init__(self, job: JobSpec, as_of: datetime) -> None:
-        from transformers import AutoTokenizer
-
         assert job.model is not None
         name = job.model.tokenizer or job.model.name
         revision = job.model.tokenizer_revision or (job.model.revision if job.model.tokenizer is None else None)
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(
+            self._tokenizer = transformers().AutoTokenizer.from_pretrained(
                 name, revision=revision, trust_remote_code=job.model.trust_remote_code
             )
         except Exception as error:  # transformers raises many types for "not there" and "not a tokenizer"

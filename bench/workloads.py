@@ -24,11 +24,6 @@ SYSTEM = "You write one-line summaries of Python documentation."
 INSTRUCTION = "Summarise in one sentence:\n"
 SUMMARISE = {"system": SYSTEM, "user": INSTRUCTION + "{{ text[:4000] }}"}
 
-# Keys of the job file that this checkout does not know yet: left out, and said so. Empty it when they are there.
-NOT_YET: frozenset[tuple[str, str]] = frozenset(
-    {("engine", "replicas"), ("run", "order"), ("run", "deduplicate"), ("run", "feed")}
-)
-
 _DUPLICATES_IN = 5  # of so many rows, one is a copy
 _QUESTIONS = (
     "What is this text about?",
@@ -79,10 +74,7 @@ class Workload:
 
 
 def write_job(folder: Path, job: dict[str, Any]) -> Path:
-    """Write `job.yaml`; says which keys were left out."""
-    for section, key in NOT_YET:
-        if job.get(section, {}).pop(key, None) is not None:
-            print(f"{job['name']}: left out {section}.{key}, which this checkout does not know", flush=True)
+    """Write `job.yaml`."""
     file = folder / "job.yaml"
     file.write_text(yaml.safe_dump(job, sort_keys=False))
     return file

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from batchjobs.figures import AttemptFigures, RunFigures
+from batchjobs.lengths import OutputLengths
 from batchjobs.measured import Measured, read_measured, remember_measured
 from batchjobs.plan import make_plan, read_dataset
 from batchjobs.speed import speed_of
@@ -38,9 +39,9 @@ def plan_of(job: JobSpec) -> Plan:
 def figures(tokens: int = 1_000, seconds: float = 10.0, rows: int = 50, kv_cache_tokens: int = 1_280) -> RunFigures:
     last = {
         "rows": {"ok": rows, "error": 0, "rejected": 0}, "tokens": {"prompt": tokens, "output": 0},
-        "seconds": {"generating": seconds},
     }  # fmt: skip
-    return RunFigures(attempts=[AttemptFigures(1, engine={"kv_cache_tokens": kv_cache_tokens}, last=last)])
+    engine = {"kv_cache_tokens": kv_cache_tokens}
+    return RunFigures(attempts=[AttemptFigures(1, engine=engine, last=last, first_fed=1.0, last_ended=1.0 + seconds)])
 
 
 def with_engine(job: JobSpec, **engine: Any) -> JobSpec:
@@ -92,7 +93,8 @@ def test_a_record_that_cannot_be_read_is_left_aside(job: JobSpec, tmp_path: Path
 
 def decided(job: JobSpec) -> dict[str, Decision]:
     dataset, plan = read_dataset(job), plan_of(job)
-    return decisions_for(job, plan, dataset.fs, [file.path for file in plan.files], range(len(plan.shards)), plan.rows)
+    return decisions_for(job, plan, dataset.fs, [file.path for file in plan.files], range(len(plan.shards)), plan.rows,
+                         OutputLengths())  # fmt: skip
 
 
 def test_the_next_plan_decides_by_it(job: JobSpec) -> None:
@@ -113,7 +115,7 @@ def test_without_it_the_plan_says_what_it_goes_by(job: JobSpec) -> None:
 def test_nothing_is_looked_at_when_nothing_is_open(job: JobSpec) -> None:
     settings = {"max_num_seqs": 4, "max_num_batched_tokens": 512, "enforce_eager": True}
     nowhere = with_engine(job, **settings).model_copy(update={"model": job.model.model_copy(update={"name": "none"})})  # type: ignore[union-attr]
-    assert decisions_for(nowhere, plan_of(job), None, [], [], 0) == {}
+    assert decisions_for(nowhere, plan_of(job), None, [], [], 0, OutputLengths()) == {}
 
 
 def test_the_rough_guess_goes_by_weights_and_cores(job: JobSpec) -> None:
