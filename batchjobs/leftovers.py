@@ -29,11 +29,11 @@ def marked(mark: str, attempt: int | None = None) -> list[int]:
     """Processes that carry the mark, without this one; with `attempt`, those of one life only."""
     wanted = {f"{MARK}={mark}".encode()} | ({f"{ATTEMPT}={attempt}".encode()} if attempt is not None else set())
     found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and int(folder.name) != os.getpid():
+    for pid in _processes():
+        if pid != os.getpid():
             with suppress(OSError):
-                if wanted <= set((folder / "environ").read_bytes().split(b"\0")):
-                    found.append(int(folder.name))
+                if wanted <= set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
+                    found.append(pid)
     return found
 
 
@@ -57,6 +57,30 @@ def remove_marked(mark: str, attempt: int | None = None) -> int:
     for segment in segments:
         Path(segment).unlink(missing_ok=True)
     return len(killed)
+
+
+def wait_for_group(group: int) -> None:
+    """Until every process of a killed group has ended: until then the device may not be free.
+
+    Raises TimeoutError if one does not end.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while pids := [pid for pid in _processes() if _is_of(group, pid)]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"killed processes {pids} do not end; they may still hold the device")
+        time.sleep(0.02)
+
+
+def _is_of(group: int, pid: int) -> bool:
+    """Whether the process is of this group and has not ended. One that has, and waits for its parent, holds nothing."""
+    with suppress(OSError):
+        state, _, its_group = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:3]
+        return int(its_group) == group and state not in "ZX"
+    return False
+
+
+def _processes() -> list[int]:
+    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
 
 
 def _segments(pid: int) -> set[str]:

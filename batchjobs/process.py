@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from batchjobs.channel import Sender, receive
+from batchjobs.leftovers import wait_for_group
 
 _LEAVE_S = 60.0  # seconds that a replica may take to free its engine after its last message
 # What people want to see of an engine's log: trouble, and what the engine says of its capacity.
@@ -78,6 +79,7 @@ class ReplicaProcess:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
+        wait_for_group(self.pid)
         if self._ended is None:
             self._ended = time.monotonic()
             with suppress(OSError):
