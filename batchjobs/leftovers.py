@@ -10,14 +10,16 @@ import os
 import re
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 MARK = "BATCHJOBS_OUTPUT_MARK"
 ATTEMPT = "BATCHJOBS_ATTEMPT"
 _PATIENCE = 10.0  # seconds for the kernel to end what was killed
-# Shared memory of vLLM's and Python's queues: their resource tracker cannot clean up when it is killed as well.
-_SHARED_MEMORY = re.compile(r"(/dev/shm/psm_\w+)")
+# Shared memory and semaphores of vLLM's and Python's queues: their resource tracker, killed as well, cannot clean up.
+_SHARED_MEMORY = re.compile(r"(/dev/shm/(?:psm_|sem\.mp-)\w+)")
+_ENDED = "ZX"  # states of a process that holds nothing any more; its parent has only not asked for its exit code
 
 
 def mark_of(url: str) -> str:
@@ -38,45 +40,41 @@ def marked(mark: str, attempt: int | None = None) -> list[int]:
 
 
 def remove_marked(mark: str, attempt: int | None = None) -> int:
-    """Kill what carries the mark and remove its shared memory; returns how many processes there were.
+    """End what carries the mark; returns how many processes there were. Raises TimeoutError if one does not end."""
+    return _end(lambda: marked(mark, attempt))
 
-    Raises TimeoutError if one does not end, such as a process that waits for a dead disk or driver.
+
+def end_group(group: int) -> int:
+    """End a process group; returns how many processes there were. Raises TimeoutError if one does not end."""
+    return _end(lambda: [pid for pid in _processes() if _state_and_group(pid)[1] == group])
+
+
+def _end(find: Callable[[], list[int]]) -> int:
+    """Kill what is found, and remove its shared memory. Returns when the last one has ended: until then, its device may
+    not be free; one that waits for a dead disk or driver never does.
     """
     deadline = time.monotonic() + _PATIENCE
     killed: set[int] = set()
     segments: set[str] = set()
-    while pids := marked(mark, attempt):
+    while pids := [pid for pid in killed | set(find()) if _state_and_group(pid)[0] not in _ENDED]:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"processes {pids} of an earlier attempt do not end; they may still hold the device")
+            raise TimeoutError(f"processes {sorted(pids)} were killed and do not end; they may still hold the device")
         for pid in pids:
             segments |= _segments(pid)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         killed |= set(pids)
-        time.sleep(0.05)
+        time.sleep(0.02)
     for segment in segments:
         Path(segment).unlink(missing_ok=True)
     return len(killed)
 
 
-def wait_for_group(group: int) -> None:
-    """Until every process of a killed group has ended: until then the device may not be free.
-
-    Raises TimeoutError if one does not end.
-    """
-    deadline = time.monotonic() + _PATIENCE
-    while pids := [pid for pid in _processes() if _is_of(group, pid)]:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"killed processes {pids} do not end; they may still hold the device")
-        time.sleep(0.02)
-
-
-def _is_of(group: int, pid: int) -> bool:
-    """Whether the process is of this group and has not ended. One that has, and waits for its parent, holds nothing."""
+def _state_and_group(pid: int) -> tuple[str, int]:
     with suppress(OSError):
-        state, _, its_group = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:3]
-        return int(its_group) == group and state not in "ZX"
-    return False
+        state, _, group = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:3]
+        return state, int(group)
+    return "X", -1
 
 
 def _processes() -> list[int]:

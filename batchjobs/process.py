@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import re
-import signal
 import subprocess
 import threading
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from batchjobs.channel import Sender, receive
-from batchjobs.leftovers import wait_for_group
+from batchjobs.leftovers import end_group
 
 _LEAVE_S = 60.0  # seconds that a replica may take to free its engine after its last message
 # What people want to see of an engine's log: trouble, and what the engine says of its capacity.
@@ -76,10 +75,8 @@ class ReplicaProcess:
 
     def kill(self) -> None:
         """Nothing of the replica's group is left afterwards."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        end_group(self.pid)
         self._process.wait()
-        wait_for_group(self.pid)
         if self._ended is None:
             self._ended = time.monotonic()
             with suppress(OSError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from typing import Any
 
@@ -128,10 +129,11 @@ def main() -> None:
         os.sched_setaffinity(0, order["cores"])
     commands.start()
     live(order, commands, events)
+    signal.pause()  # all is published: the dispatcher ends this group at once. vLLM's own farewell would take 5 s
 
 
 def live(order: dict[str, Any], commands: Commands, events: Sender) -> None:
-    """The life of a replica; returns after `bye`, else exits with 1 after `failed`."""
+    """The life of a replica; returns after `bye` with its engine running, else exits with 1 after `failed`."""
     engine = None
     try:
         tokenizer = load_tokenizer_of(order)  # before the engine, which would stand idle for it
@@ -146,10 +148,9 @@ def live(order: dict[str, Any], commands: Commands, events: Sender) -> None:
         logger.exception("The replica failed.")
         said = str(failure) if isinstance(failure, BatchjobsError) else f"{type(failure).__name__}: {failure}"
         events.send("failed", error=said, engine=isinstance(failure, (EngineDied, ContextTooShort, MemoryError)))
-        sys.exit(1)
-    finally:
         if engine is not None:
             engine.close()
+        sys.exit(1)
 
 
 if __name__ == "__main__":
