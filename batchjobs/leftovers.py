@@ -17,7 +17,8 @@ from pathlib import Path
 MARK = "BATCHJOBS_OUTPUT_MARK"
 ATTEMPT = "BATCHJOBS_ATTEMPT"
 _PATIENCE = 10.0  # seconds for the kernel to end what was killed
-# Shared memory and semaphores of vLLM's and Python's queues: their resource tracker, killed as well, cannot clean up.
+_TRACKER_S = 1.0  # for a resource tracker to end by itself
+# Shared memory and semaphores of vLLM's and Python's queues, whose tracker may be dead.
 _SHARED_MEMORY = re.compile(r"(/dev/shm/(?:psm_|sem\.mp-)\w+)")
 _ENDED = "ZX"  # states of a process that holds nothing any more; its parent has only not asked for its exit code
 
@@ -39,28 +40,34 @@ def marked(mark: str, attempt: int | None = None) -> list[int]:
     return found
 
 
-def remove_marked(mark: str, attempt: int | None = None) -> int:
+def remove_marked(mark: str) -> int:
     """End what carries the mark; returns how many processes there were. Raises TimeoutError if one does not end."""
-    return _end(lambda: marked(mark, attempt))
+    return _end(lambda: marked(mark))
 
 
-def end_group(group: int) -> int:
-    """End a process group; returns how many processes there were. Raises TimeoutError if one does not end."""
-    return _end(lambda: [pid for pid in _processes() if _state_and_group(pid)[1] == group])
+def end_life(group: int, mark: str, attempt: int) -> int:
+    """End one life: its process group, and what of it has left the group, as vLLM's workers do. As `remove_marked`."""
+
+    def find() -> list[int]:
+        in_group = [pid for pid in _processes() if _state_and_group(pid)[1] == group]
+        return [*in_group, *marked(mark, attempt)]
+
+    return _end(find)
 
 
 def _end(find: Callable[[], list[int]]) -> int:
     """Kill what is found, and remove its shared memory. Returns when the last one has ended: until then, its device may
     not be free; one that waits for a dead disk or driver never does.
     """
-    deadline = time.monotonic() + _PATIENCE
+    began = time.monotonic()
     killed: set[int] = set()
     segments: set[str] = set()
     while pids := [pid for pid in killed | set(find()) if _state_and_group(pid)[0] not in _ENDED]:
-        if time.monotonic() > deadline:
+        if time.monotonic() > began + _PATIENCE:
             raise TimeoutError(f"processes {sorted(pids)} were killed and do not end; they may still hold the device")
-        for pid in pids:
-            segments |= _segments(pid)
+        segments |= set[str]().union(*map(_segments, pids))
+        over = time.monotonic() > began + _TRACKER_S
+        for pid in pids if over else [pid for pid in pids if not _is_tracker(pid)]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         killed |= set(pids)
@@ -75,6 +82,13 @@ def _state_and_group(pid: int) -> tuple[str, int]:
         state, _, group = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:3]
         return state, int(group)
     return "X", -1
+
+
+def _is_tracker(pid: int) -> bool:
+    """Whether it is Python's resource tracker, which outlives its clients by moments to remove what they left."""
+    with suppress(OSError):
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def _processes() -> list[int]:

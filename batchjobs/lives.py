@@ -18,7 +18,6 @@ from batchjobs.devices import Placement
 from batchjobs.dispatcher import Dispatcher, StopSignal
 from batchjobs.experience import Consequence, Experience
 from batchjobs.figures import AttemptFigures, RunFigures
-from batchjobs.leftovers import mark_of, remove_marked
 from batchjobs.life import Life
 from batchjobs.pool import ShardPool
 from batchjobs.prepared import PreparedJob
@@ -114,7 +113,6 @@ class Replica:
             figures, lambda: shared.pool.take(self.number), Deadlines(spec), commit,
             shared.experience.suspects.finished, started, tick, shared.stop, spec.drain_seconds,
         ).run(life.start())  # fmt: skip
-        remove_marked(mark_of(shared.prepared.store.url), figures.number)
 
     @contextmanager
     def _turn_to_start(self) -> Iterator[Callable[[], None]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from batchjobs.channel import Sender, receive
-from batchjobs.leftovers import end_group
+from batchjobs.leftovers import ATTEMPT, MARK, end_life
 
 _LEAVE_S = 60.0  # seconds that a replica may take to free its engine after its last message
 # What people want to see of an engine's log: trouble, and what the engine says of its capacity.
@@ -32,6 +32,7 @@ class ReplicaProcess:
         self._log, self._log_read = log, 0
         self.started = time.monotonic()
         self._ended: float | None = None
+        self._mark = environment[MARK], int(environment[ATTEMPT])
         with log.open("ab") as stream:
             self._process = subprocess.Popen(
                 [python, "-m", "batchjobs.replica", str(writing)],
@@ -75,7 +76,7 @@ class ReplicaProcess:
 
     def kill(self) -> None:
         """Nothing of the replica's group is left afterwards."""
-        end_group(self.pid)
+        end_life(self.pid, *self._mark)
         self._process.wait()
         if self._ended is None:
             self._ended = time.monotonic()

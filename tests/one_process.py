@@ -70,7 +70,6 @@ def in_one_process(patch: pytest.MonkeyPatch, state: Path) -> None:
     patch.setenv("XDG_STATE_HOME", str(state))
     patch.setattr(life, "ReplicaProcess", ReplicaHere)
     patch.setattr(life.Life, "log_tail", lambda self: [])
-    patch.setattr(lives, "remove_marked", lambda mark, attempt: 0)
     patch.setattr(lock, "remove_marked", lambda mark: 0)
     patch.setattr(lives, "kernel_oom_kills", lambda: 0)
     patch.setattr(profiles, "find_device", lambda job: Device("cpu"))
