@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -224,11 +227,26 @@ def _main(
     pass
 
 
+def _leave(end: SystemExit) -> None:
+    """Exit without the interpreter's farewell, in which a thread of Arrow's that was just starting would abort the
+    process (signal 6, now and then). Prefect needs the farewell: it sends its last logs there.
+    """
+    if "prefect" in sys.modules or not isinstance(end.code, int | None):
+        raise end
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # whoever reads it may be gone
+            stream.flush()
+    os._exit(end.code or 0)
+
+
 def main() -> None:
     """Entry point of the `batchjobs` command: errors are sentences, exit codes are the contract's."""
     spare_torch()
     try:
         app()
+    except SystemExit as end:
+        _leave(end)
     except OSError as error:  # StorageFailed is one
         hint = "What is committed stays; once that is repaired, the same command goes on."
         typer.echo(f"batchjobs: {error}. {hint}", err=True)
