@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batchjobs.channel import Sender
 from batchjobs.feed import Feeder
-from batchjobs.plan import make_plan, read_dataset
-from batchjobs.replica import wire
 from batchjobs.spec import parse_job
+from bench.wired import order_of, run_wired
 from schemas.job import Deduplicate, Order
 from scripts.build_model import build_tiny_model
 
@@ -65,20 +61,9 @@ class Replica:
     def run(self, order: Order, deduplicate: Deduplicate) -> tuple[pa.Table, Feeder, int]:
         """The results, the feeder that made them, and the prompt tokens that came from the prefix cache."""
         job = self._job(order, deduplicate)
-        plan = make_plan(job, job, read_dataset(job))
-        message = {
-            "job": job.model_dump(mode="json"), "plan": plan.model_dump_json(), "attempt": 1, "lowered": False,
-            "paths": [file.path for file in plan.files], "groups": [], "quarantined": {}, "has_worked": True,
-            "retry": [], "retried_shards": [],
-        }  # fmt: skip
-        shards = iter(range(len(plan.shards)))
-        commands: Any = SimpleNamespace(next_shard=lambda: next(shards, None), stop_by=None)
         self.engine.llm.reset_prefix_cache()
         before = self.engine.stats().prefix_cache_hits or 0
-        silence = os.open(os.devnull, os.O_WRONLY)
-        feeder = wire(message, self.engine, commands, Sender(silence))
-        feeder.run()
-        os.close(silence)
+        feeder, _ = run_wired(*order_of(job), self.engine)
         hits = (self.engine.stats().prefix_cache_hits or 0) - before
         return pq.read_table(job.output.path), feeder, hits
 
