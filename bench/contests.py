@@ -22,6 +22,7 @@ CONTENDERS = {
     "duplicates": ["once", "ours"],
     "tail": ["once", "ours"],
     "bad_rows": ["once", "ours", "unfiltered"],
+    "float32": ["once", "ours", "per_shard"],
     "feed": ["per_shard", "ours"],
 }
 ROUNDS = 5

@@ -57,14 +57,14 @@ def ratios(sections: Sections) -> list[str]:
         for opponent, title in _OPPONENTS.items():
             if found := paired(good, "ours", opponent, _rate):
                 measured = spread(found)
-                different = max(record["different"] for record in _of(records, "ours"))
+                theirs, ours = (max(r["different"] for r in _of(records, name)) for name in (opponent, "ours"))
                 rows.append([WORKLOADS[name].title, f"{facts['rows']} in {facts['shards']} shards", title,
                              _median(records, opponent, _rate, "{:.2f}"), _median(records, "ours", _rate, "{:.2f}"),
                              _TARGETS.get((name, opponent), "—"), measured.text(), str(measured.count),
-                             str(different)])  # fmt: skip
+                             f"{theirs} / {ours}"])  # fmt: skip
     head = (
         "workload | rows | against | their rows/s | our rows/s | target: ours / theirs | "
-        "measured (lowest … highest) | rounds | other texts"
+        "measured (lowest … highest) | rounds | other texts, theirs / ours"
     )
     return table(head, rows)
 

@@ -48,6 +48,7 @@ class Workload:
     prompt: dict[str, str] = field(default_factory=lambda: SUMMARISE)
     sampling: dict[str, Any] = field(default_factory=dict)
     run: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
     slots: int = MAX_NUM_SEQS
     kv_cache_bytes: int = 2**30  # 46,592 tokens of the demo model
 
@@ -58,7 +59,7 @@ class Workload:
             "input": {"path": "data"},
             "prompt": self.prompt,
             "sampling": {"temperature": 0, "max_tokens": self.max_tokens, **self.sampling},
-            "model": {"name": str(MODEL), "max_model_len": MAX_MODEL_LEN},
+            "model": {"name": str(MODEL), "max_model_len": MAX_MODEL_LEN, **self.model},
             "engine": {"kind": "vllm", "max_num_seqs": self.slots, "enforce_eager": True,
                        "kv_cache_memory_bytes": self.kv_cache_bytes},
             "output": {"path": "out"},
@@ -179,6 +180,7 @@ WORKLOADS = {
             sampling={"ignore_eos": True, "per_row_column": "sampling"},
         ),
         Workload("bad_rows", "1 % bad rows", 300, bad_rows, 16, _PLAIN),
+        Workload("float32", "docstrings, float32", 96, docstrings, 24, model={"dtype": "float32"}),
         Workload("feed", "docstrings, ours with `feed: generate`", 256, docstrings, 24, run={"feed": "generate"}),
     )
 }
