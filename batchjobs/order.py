@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from batchjobs.engines.base import Request
 from batchjobs.lengths import OutputLengths
 from batchjobs.prefixes import PrefixTree
@@ -10,12 +12,17 @@ from schemas.job import Order
 from schemas.summary import OrderFigures
 
 _WORTH_IT = 0.1  # share of the prompt tokens that only a good order saves
+_UNEVEN = 2.0  # longest expected answer over the mean: above it, one that is begun late runs on alone
+
+
+def expected_answer(request: Request, lengths: OutputLengths) -> float:
+    """Output tokens that the finished rows let expect of a request."""
+    return lengths.expected(len(request.token_ids), request.max_tokens)
 
 
 def expected_tokens(request: Request, lengths: OutputLengths) -> float:
-    """Expected total work of a request in tokens: its prompt plus the answer that the finished rows let expect."""
-    prompt_tokens = len(request.token_ids)
-    return prompt_tokens + lengths.expected(prompt_tokens, request.max_tokens)
+    """Expected total work of a request in tokens: its prompt plus its answer."""
+    return len(request.token_ids) + expected_answer(request, lengths)
 
 
 class Ordering:
@@ -43,44 +50,50 @@ class Ordering:
         """The requests in feeding order."""
         if not fed:
             return fed
+        lengths = OutputLengths(self._earlier.plain())
+        lengths.merge(self._now.plain())
         if self.chosen is None:
-            self.chosen = choose(_tree(fed), self._prefix_caching, self._kv_cache_tokens)
+            answers = [expected_answer(request, lengths) for request, _ in fed]
+            self.chosen = choose(_tree(fed), self._prefix_caching, self._kv_cache_tokens, answers)
         if self.chosen.strategy == "input":
             return fed
-        work = self._work(fed)
+        work = [expected_tokens(request, lengths) for request, _ in fed]
         if self.chosen.strategy == "prefix":
             return [fed[i] for i in _tree(fed).depth_first(work)]
         longest_first = self.chosen.strategy == "longest_first"
         return [fed[i] for i in sorted(range(len(fed)), key=work.__getitem__, reverse=longest_first)]
-
-    def _work(self, fed: Fed) -> list[float]:
-        lengths = OutputLengths(self._earlier.plain())
-        lengths.merge(self._now.plain())
-        return [expected_tokens(request, lengths) for request, _ in fed]
 
 
 def _tree(fed: Fed) -> PrefixTree:
     return PrefixTree([request.token_ids for request, _ in fed])
 
 
-def choose(tree: PrefixTree, prefix_caching: bool, kv_cache_tokens: int | None) -> OrderFigures:
-    """What `auto` is for such prompts, and why.
+def choose(
+    tree: PrefixTree, prefix_caching: bool, kv_cache_tokens: int | None, answers: Sequence[float]
+) -> OrderFigures:
+    """What `auto` is for such prompts and such expected answers (output tokens of each), and why.
 
-    `prefix`, if it saves enough that another order would lose; else `longest_first`: a short tail, and memory trouble
-    in the first minute.
+    `prefix`, if it saves enough that another order would lose. Else `longest_first` for answers of uneven length: begun
+    late, a long one would run on alone. Else `input`: long prompts side by side leave the engine less to mix with them.
     """
     saved = tree.shared_tokens - tree.common_tokens
     share = saved / tree.total_tokens if tree.total_tokens else 0.0
     shared = f"{share:.0%} of the {tree.total_tokens:,} prompt tokens looked at are prefixes shared by some of the rows"
     if not prefix_caching:
-        return OrderFigures(strategy="longest_first", reason="the prefix cache is off")
+        return _by_answers("the prefix cache is off", answers)
     if share < _WORTH_IT:
-        return OrderFigures(strategy="longest_first", reason=f"{shared}, less than {_WORTH_IT:.0%}")
+        return _by_answers(f"{shared}, less than {_WORTH_IT:.0%}", answers)
     if kv_cache_tokens is None:
         why = "how many tokens the KV cache holds is not known"
         return OrderFigures(strategy="prefix", reason=f"{shared}, and {why}")
     held = f"the KV cache of {kv_cache_tokens:,} tokens"
     distinct = f"the {tree.distinct_tokens:,} different ones"
     if tree.distinct_tokens <= kv_cache_tokens:
-        return OrderFigures(strategy="longest_first", reason=f"{shared}, but {held} has room for {distinct}")
+        return _by_answers(f"{shared}, but {held} has room for {distinct}", answers)
     return OrderFigures(strategy="prefix", reason=f"{shared}, and {held} has no room for {distinct}")
+
+
+def _by_answers(why: str, answers: Sequence[float]) -> OrderFigures:
+    longest, mean = max(answers), sum(answers) / len(answers)
+    compared = f"the longest expected answer has {longest:,.0f} tokens, the mean {mean:,.0f}"
+    return OrderFigures(strategy="longest_first" if longest > _UNEVEN * mean else "input", reason=f"{why}; {compared}")

@@ -251,7 +251,7 @@ class RunSpec(Section):
     order: Order = Field(
         "auto",
         description="In which order rows are fed; never changes results. `prefix` keeps together what begins alike; "
-        "`auto` is that where it pays, else longest first.",
+        "`auto` is that where it pays, else longest first if answers differ much in length, else `input`.",
     )
     deduplicate: Deduplicate = Field(
         "auto",

@@ -47,7 +47,7 @@ def ordering(order: Order, earlier: OutputLengths | None = None, now: OutputLeng
         ("longest_first", [1, 3, 0, 2]),
         ("shortest_first", [2, 0, 3, 1]),
         ("prefix", [1, 3, 0, 2]),  # nothing is shared
-        ("auto", [1, 3, 0, 2]),
+        ("auto", [0, 1, 2, 3]),  # answers of like length
     ],
 )
 def test_requests_are_fed_in_the_order_that_is_asked_for(order: Order, expected: list[int]) -> None:
@@ -80,7 +80,7 @@ def shared_prefixes(documents: int, questions: int) -> PrefixTree:
 
 
 def test_auto_is_prefix_where_only_a_good_order_saves_tokens() -> None:
-    chosen = choose(shared_prefixes(10, 10), prefix_caching=True, kv_cache_tokens=5000)
+    chosen = choose(shared_prefixes(10, 10), prefix_caching=True, kv_cache_tokens=5000, answers=[8.0])
     assert chosen.strategy == "prefix"
     assert chosen.reason == (
         "68% of the 25,600 prompt tokens looked at are prefixes shared by some of the rows, and the KV cache of 5,000 "
@@ -91,23 +91,30 @@ def test_auto_is_prefix_where_only_a_good_order_saves_tokens() -> None:
 @pytest.mark.parametrize(
     ("tree", "caching", "kv_cache_tokens", "why"),
     [
-        (shared_prefixes(10, 10), False, 5000, "the prefix cache is off"),
+        (shared_prefixes(10, 10), False, 5000, "the prefix cache is off; the longest expected answer has 8 tokens"),
         (shared_prefixes(10, 10), True, 8320, "but the KV cache of 8,320 tokens has room for the 8,320 different ones"),
         (shared_prefixes(100, 1), True, 5000, "0% of the 25,600 prompt tokens .*, less than 10%"),
         (shared_prefixes(1, 100), True, 5000, "0% of the 25,600 prompt tokens .*, less than 10%"),  # common to all
     ],
 )
-def test_else_auto_is_longest_first_and_says_why(
+def test_else_auto_is_the_order_of_the_input_and_says_why(
     tree: PrefixTree, caching: bool, kv_cache_tokens: int, why: str
 ) -> None:
-    chosen = choose(tree, caching, kv_cache_tokens)
-    assert chosen.strategy == "longest_first"
+    chosen = choose(tree, caching, kv_cache_tokens, [8.0] * 10)
+    assert chosen.strategy == "input"
     assert chosen.reason is not None
     assert re.search(why, chosen.reason)
 
 
+def test_for_answers_of_uneven_length_auto_is_longest_first() -> None:
+    chosen = choose(shared_prefixes(100, 1), True, 5000, [8.0] * 9 + [100.0])
+    assert chosen.strategy == "longest_first"
+    assert chosen.reason is not None
+    assert chosen.reason.endswith("the longest expected answer has 100 tokens, the mean 17")
+
+
 def test_a_kv_cache_of_unknown_size_is_no_reason_to_give_up_what_a_good_order_saves() -> None:
-    assert choose(shared_prefixes(10, 10), True, None).strategy == "prefix"
+    assert choose(shared_prefixes(10, 10), True, None, [8.0]).strategy == "prefix"
 
 
 def test_auto_is_settled_by_the_first_window_that_has_requests() -> None:
@@ -160,4 +167,8 @@ def test_the_summary_says_which_order_it_was_and_why(make_job: MakeJob, tmp_path
     assert auto.order.reason is not None
     assert "shared by some of the rows" in auto.order.reason
     alike = make_job(table, engine={"enable_prefix_caching": False}, output={"path": str(tmp_path / "c")})
-    assert run_here(alike).order.reason == "the prefix cache is off"
+    found = run_here(alike).order
+    assert (found.strategy, found.reason) == (
+        "input",
+        "the prefix cache is off; the longest expected answer has 100 tokens, the mean 100",
+    )
