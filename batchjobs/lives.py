@@ -73,6 +73,7 @@ class Replica:
         before = kernel_oom_kills()
         with life.log_folder():
             self._dispatch(life, figures, started)
+            started()  # a start that failed keeps nobody waiting, least of all while this replica pauses
             figures.oom_kills = kernel_oom_kills() - before
             tail = life.log_tail()
             cause = cause_of(figures, tail)

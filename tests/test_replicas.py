@@ -13,6 +13,7 @@ import pytest
 from batchjobs import prepared
 from batchjobs.devices import Placement
 from batchjobs.leftovers import mark_of, marked
+from batchjobs.lives import Replica
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, read_output, run_here, text_table
 
@@ -88,6 +89,21 @@ def test_a_replica_that_is_given_up_leaves_its_shards_to_the_others(
     assert (summary.state, summary.rows.ok) == ("completed", 60)
     assert [a.cause for a in summary.attempts if a.replica == 0] == ["start_failed"] * 3
     assert read_output(job)["row"].to_pylist() == list(range(60))
+
+
+def test_a_replica_that_pauses_after_a_failed_start_lets_the_others_start(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[bool] = []
+
+    def pause(replica: Replica, seconds: float) -> bool:
+        held.append(replica._shared.starts.locked())
+        return False
+
+    monkeypatch.setattr(Replica, "_pause", pause)
+    job = make_job(engine={"echo": {"fail_at_start": "no such device"}})
+    assert run_here(job).state == "failed"
+    assert held == [False, False]
 
 
 def test_engines_start_one_after_the_other(make_job: MakeJob) -> None:
