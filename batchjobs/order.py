@@ -48,7 +48,7 @@ class Ordering:
 
     def ordered(self, fed: Fed) -> Fed:
         """The requests in feeding order."""
-        if not fed:
+        if not fed or (self.chosen is not None and self.chosen.strategy == "input"):
             return fed
         lengths = OutputLengths(self._earlier.plain())
         lengths.merge(self._now.plain())
