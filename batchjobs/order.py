@@ -52,14 +52,16 @@ class Ordering:
             return fed
         lengths = OutputLengths(self._earlier.plain())
         lengths.merge(self._now.plain())
+        tree = None
         if self.chosen is None:
             answers = [expected_answer(request, lengths) for request, _ in fed]
-            self.chosen = choose(_tree(fed), self._prefix_caching, self._kv_cache_tokens, answers)
+            tree = _tree(fed) if self._prefix_caching else None
+            self.chosen = choose(tree, self._kv_cache_tokens, answers)
         if self.chosen.strategy == "input":
             return fed
         work = [expected_tokens(request, lengths) for request, _ in fed]
         if self.chosen.strategy == "prefix":
-            return [fed[i] for i in _tree(fed).depth_first(work)]
+            return [fed[i] for i in (tree or _tree(fed)).depth_first(work)]
         longest_first = self.chosen.strategy == "longest_first"
         return [fed[i] for i in sorted(range(len(fed)), key=work.__getitem__, reverse=longest_first)]
 
@@ -68,19 +70,17 @@ def _tree(fed: Fed) -> PrefixTree:
     return PrefixTree([request.token_ids for request, _ in fed])
 
 
-def choose(
-    tree: PrefixTree, prefix_caching: bool, kv_cache_tokens: int | None, answers: Sequence[float]
-) -> OrderFigures:
-    """What `auto` is for such prompts and such expected answers (output tokens of each), and why.
+def choose(tree: PrefixTree | None, kv_cache_tokens: int | None, answers: Sequence[float]) -> OrderFigures:
+    """What `auto` is for such prompts (None: the prefix cache is off) and expected answers (output tokens), and why.
 
     `prefix`, if it saves enough that another order would lose. Else `longest_first` for answers of uneven length: begun
     late, a long one would run on alone. Else `input`: long prompts side by side leave the engine less to mix with them.
     """
+    if tree is None:
+        return _by_answers("the prefix cache is off", answers)
     saved = tree.shared_tokens - tree.common_tokens
     share = saved / tree.total_tokens if tree.total_tokens else 0.0
     shared = f"{share:.0%} of the {tree.total_tokens:,} prompt tokens looked at are prefixes shared by some of the rows"
-    if not prefix_caching:
-        return _by_answers("the prefix cache is off", answers)
     if share < _WORTH_IT:
         return _by_answers(f"{shared}, less than {_WORTH_IT:.0%}", answers)
     if kv_cache_tokens is None:

@@ -80,7 +80,7 @@ def shared_prefixes(documents: int, questions: int) -> PrefixTree:
 
 
 def test_auto_is_prefix_where_only_a_good_order_saves_tokens() -> None:
-    chosen = choose(shared_prefixes(10, 10), prefix_caching=True, kv_cache_tokens=5000, answers=[8.0])
+    chosen = choose(shared_prefixes(10, 10), kv_cache_tokens=5000, answers=[8.0])
     assert chosen.strategy == "prefix"
     assert chosen.reason == (
         "68% of the 25,600 prompt tokens looked at are prefixes shared by some of the rows, and the KV cache of 5,000 "
@@ -89,32 +89,32 @@ def test_auto_is_prefix_where_only_a_good_order_saves_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tree", "caching", "kv_cache_tokens", "why"),
+    ("tree", "kv_cache_tokens", "why"),
     [
-        (shared_prefixes(10, 10), False, 5000, "the prefix cache is off; the longest expected answer has 8 tokens"),
-        (shared_prefixes(10, 10), True, 8320, "but the KV cache of 8,320 tokens has room for the 8,320 different ones"),
-        (shared_prefixes(100, 1), True, 5000, "0% of the 25,600 prompt tokens .*, less than 10%"),
-        (shared_prefixes(1, 100), True, 5000, "0% of the 25,600 prompt tokens .*, less than 10%"),  # common to all
+        (None, 5000, "the prefix cache is off; the longest expected answer has 8 tokens"),
+        (shared_prefixes(10, 10), 8320, "but the KV cache of 8,320 tokens has room for the 8,320 different ones"),
+        (shared_prefixes(100, 1), 5000, "0% of the 25,600 prompt tokens .*, less than 10%"),
+        (shared_prefixes(1, 100), 5000, "0% of the 25,600 prompt tokens .*, less than 10%"),  # common to all
     ],
 )
 def test_else_auto_is_the_order_of_the_input_and_says_why(
-    tree: PrefixTree, caching: bool, kv_cache_tokens: int, why: str
+    tree: PrefixTree | None, kv_cache_tokens: int, why: str
 ) -> None:
-    chosen = choose(tree, caching, kv_cache_tokens, [8.0] * 10)
+    chosen = choose(tree, kv_cache_tokens, [8.0] * 10)
     assert chosen.strategy == "input"
     assert chosen.reason is not None
     assert re.search(why, chosen.reason)
 
 
 def test_for_answers_of_uneven_length_auto_is_longest_first() -> None:
-    chosen = choose(shared_prefixes(100, 1), True, 5000, [8.0] * 9 + [100.0])
+    chosen = choose(shared_prefixes(100, 1), 5000, [8.0] * 9 + [100.0])
     assert chosen.strategy == "longest_first"
     assert chosen.reason is not None
     assert chosen.reason.endswith("the longest expected answer has 100 tokens, the mean 17")
 
 
 def test_a_kv_cache_of_unknown_size_is_no_reason_to_give_up_what_a_good_order_saves() -> None:
-    assert choose(shared_prefixes(10, 10), True, None, [8.0]).strategy == "prefix"
+    assert choose(shared_prefixes(10, 10), None, [8.0]).strategy == "prefix"
 
 
 def test_auto_is_settled_by_the_first_window_that_has_requests() -> None:
