@@ -24,6 +24,7 @@ CONTENDERS = {
     "bad_rows": ["once", "ours", "unfiltered"],
     "float32": ["once", "ours", "per_shard"],
     "feed": ["per_shard", "ours"],
+    "slots": ["64_at_a_time", "32_at_a_time", "16_at_a_time", "8_at_a_time"],
 }
 ROUNDS = 5
 _LOG_LINES = 20

@@ -11,7 +11,7 @@ from bench.workloads import WORKLOADS
 
 Sections = dict[str, dict[str, Any]]
 
-CONTESTS = tuple(CONTENDERS)
+AGAINST_OURS = tuple(name for name, contenders in CONTENDERS.items() if "ours" in contenders)
 _OPPONENTS = {"once": "one `LLM.generate`", "per_shard": "`LLM.generate` per shard"}
 _TARGETS = {
     ("uniform", "once"): "≥ 0.98",
@@ -91,6 +91,16 @@ def inside(sections: Sections) -> list[str]:
         "main thread outside `step`, `add_request`, theirs / ours (target: ≤ 5 %) | processor seconds, theirs / ours"
     )
     return [*table(head, rows), *_raised(sections)]
+
+
+def slots(sections: Sections) -> list[str]:
+    """What a full engine is worth here: rows/s with fewer requests at a time, over those with all slots in use."""
+    records = sections.get("slots", {}).get("records", [])
+    rows = []
+    for name in CONTENDERS["slots"]:
+        if found := paired(records, name, CONTENDERS["slots"][0], _rate):
+            rows.append([name.partition("_")[0], _median(records, name, _rate, "{:.2f}"), spread(found).text()])
+    return table("requests at a time | rows/s | over all slots in use (lowest … highest)", rows)
 
 
 def _hits(record: Record) -> float:

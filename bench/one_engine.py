@@ -1,6 +1,7 @@
 """Our feeding and `LLM.generate`, one after the other on the same engine: no start-up between them, so little noise.
 
-Usage: python -m bench.one_engine job.yaml DESCRIPTOR ROUNDS CONTENDER…      (ours, once, per_shard, unfiltered)
+Usage: python -m bench.one_engine job.yaml DESCRIPTOR ROUNDS CONTENDER…
+       (ours, once, per_shard, unfiltered, 8_at_a_time)
 
 `ours` is the replica's own code: it reads, renders, tokenises, orders, feeds, journals and publishes. The others get
 the finished token ids of the good rows and only generate; `unfiltered` gets the bad rows, too. The prefix cache is
@@ -16,6 +17,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,10 @@ class Contest:
         ranges = [range(shard.first_row, shard.first_row + shard.rows) for shard in self.plan.shards]
         return self._generated([[r for r in self.requests if r.row in rows] for rows in ranges])
 
+    def at_a_time(self, count: int) -> Found:
+        """`LLM.generate` over so many requests at a time: what an engine gives that is never more than so full."""
+        return self._generated([self.requests[at : at + count] for at in range(0, len(self.requests), count)])
+
     def _generated(self, calls: Iterable[list[Request]]) -> Found:
         outputs: list[tuple[int, Any]] = []
         began = time.monotonic()
@@ -127,7 +133,7 @@ class Contest:
     def timed(self, name: str) -> Found:
         """One contender. `cpu`: processor seconds of this process; `inside`: seconds within `step`, `add_request`."""
         self.engine.llm.reset_prefix_cache()
-        way: Callable[[], Found] = getattr(self, name)
+        way = self._way(name)
         self.meter.added, self.meter.inside = 0, 0.0
         stats, cpu, began = self.engine.stats(), _cpu(), time.monotonic()
         try:
@@ -136,6 +142,11 @@ class Contest:
             found = {"error": f"{type(failure).__name__}: {' '.join(str(failure).split())[:300]}", "rows": 0}
         taken = {"wall": time.monotonic() - began, "cpu": _cpu() - cpu, "inside": self.meter.inside}
         return {"contender": name, **taken, "added": self.meter.added, **self._since(stats), **self._compared(found)}
+
+    def _way(self, name: str) -> Callable[[], Found]:
+        count, at_a_time, _ = name.partition("_at_a_time")
+        way: Callable[[], Found] = partial(self.at_a_time, int(count)) if at_a_time else getattr(self, name)
+        return way
 
     def _since(self, before: Any) -> Found:
         names = ("prefix_cache_queries", "prefix_cache_hits", "preemptions")

@@ -13,8 +13,9 @@ Table = Callable[[Sections], list[str]]
 
 # name: which sections it shows, and how
 TABLES: dict[str, tuple[tuple[str, ...], Table]] = {
-    "one_engine": (engine_tables.CONTESTS, engine_tables.ratios),
-    "inside": (engine_tables.CONTESTS, engine_tables.inside),
+    "one_engine": (engine_tables.AGAINST_OURS, engine_tables.ratios),
+    "inside": (engine_tables.AGAINST_OURS, engine_tables.inside),
+    "slots": (("slots",), engine_tables.slots),
     "demo": (("demo",), engine_tables.demo),
     "processes": (("processes",), engine_tables.processes),
     "memory": (("memory",), engine_tables.memory),

@@ -181,6 +181,7 @@ WORKLOADS = {
         ),
         Workload("bad_rows", "1 % bad rows", 300, bad_rows, 16, _PLAIN),
         Workload("float32", "docstrings, float32", 96, docstrings, 24, model={"dtype": "float32"}),
+        Workload("slots", "short and uniform, fewer at a time", 128, uniform, 16, _PLAIN, {"ignore_eos": True}),
         Workload("feed", "docstrings, ours with `feed: generate`", 256, docstrings, 24, run={"feed": "generate"}),
     )
 }
