@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
+from batchjobs.assignment import Assignment
 from batchjobs.channel import Sender, receive
 
 
@@ -30,9 +30,9 @@ class Commands(threading.Thread):
         # Not sys.stdin: the interpreter waits for its lock at exit, and this thread holds it for ever.
         self._messages = receive(os.fdopen(sys.stdin.fileno(), "rb", closefd=False))
 
-    def first(self) -> dict[str, Any]:
-        """The message that says what to do."""
-        return next(self._messages)
+    def assignment(self) -> Assignment:
+        """The first message: what to do."""
+        return Assignment.model_validate(next(self._messages)["assignment"])
 
     def next_shard(self) -> int | None:
         """Ask for a shard; None when there is none left, or the run stops."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from batchjobs.assignment import Assignment
 from batchjobs.attempts import renewed, write_attempt
 from batchjobs.best_effort import BestEffort
 from batchjobs.causes import Cause
@@ -89,23 +90,23 @@ class Life:
         write_attempt(prepared.store, self._record)
         job = with_settings(prepared.resolved, self.settings)
         own = prepared.resolved.model.max_model_len if prepared.resolved.model is not None else None
-        order = {
-            "job": job.model_dump(mode="json"),
-            "plan": prepared.plan.model_dump_json(),
-            "paths": prepared.paths,
-            "attempt": self._figures.number,
-            "cores": self._placement.cores,
-            "epoch": prepared.lock.epoch,
-            "context_chosen": "max_model_len" in self.settings,
-            "own_max_model_len": own if isinstance(own, int) else None,
-            "lowered": self._learnt.get("max_model_len", 0) == self.settings.get("max_model_len"),
-            "groups": self._suspects.groups(),
-            "quarantined": {str(row): words for row, words in self._suspects.quarantined.items()},
-            "lengths": prepared.lengths.plain(),
-            "has_worked": any(commit.ok for commit in prepared.earlier),
-            "retry": sorted(prepared.retry),
-            "retried_shards": prepared.left if prepared.retry else [],
-        }
+        assignment = Assignment(
+            job=job,
+            plan=prepared.plan,
+            paths=prepared.paths,
+            attempt=self._figures.number,
+            cores=self._placement.cores,
+            epoch=prepared.lock.epoch,
+            context_chosen="max_model_len" in self.settings,
+            own_max_model_len=own if isinstance(own, int) else None,
+            lowered=self._learnt.get("max_model_len", 0) == self.settings.get("max_model_len"),
+            groups=self._suspects.groups(),
+            quarantined=self._suspects.quarantined,
+            lengths=prepared.lengths.plain(),
+            has_worked=any(commit.ok for commit in prepared.earlier),
+            retry=sorted(prepared.retry),
+            retried_shards=prepared.left if prepared.retry else [],
+        )
         environment = {
             **_ENVIRONMENT,
             **self._place_of_sockets(),
@@ -116,7 +117,7 @@ class Life:
             ATTEMPT: str(self._figures.number),
         }
         return ReplicaProcess(
-            job.engine.python or sys.executable, environment, self._log, prepared.lock.descriptor, order
+            job.engine.python or sys.executable, environment, self._log, prepared.lock.descriptor, assignment
         )
 
     def _place_of_sockets(self) -> dict[str, str]:

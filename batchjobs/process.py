@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from batchjobs.assignment import Assignment
 from batchjobs.channel import Sender, receive
 from batchjobs.leftovers import ATTEMPT, MARK, end_life
 
@@ -25,7 +26,7 @@ class ReplicaProcess:
     """Started in a session of its own, so that Ctrl-C reaches only us, and its whole group can be killed."""
 
     def __init__(
-        self, python: str, environment: Mapping[str, str], log: Path, lock: int | None, order: dict[str, Any]
+        self, python: str, environment: Mapping[str, str], log: Path, lock: int | None, assignment: Assignment
     ) -> None:
         reading, writing = os.pipe()
         inherited = [writing] if lock is None else [writing, lock]
@@ -48,7 +49,7 @@ class ReplicaProcess:
         self._commands = Sender(self._process.stdin.fileno())
         self.events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         threading.Thread(target=self._listen, args=(reading,), name="events", daemon=True).start()
-        self.send("order", **order)
+        self.send("assignment", assignment=assignment.model_dump(mode="json"))
 
     @property
     def pid(self) -> int:

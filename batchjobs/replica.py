@@ -10,10 +10,10 @@ import logging
 import os
 import signal
 import sys
-from typing import Any
 
 import fsspec
 
+from batchjobs.assignment import Assignment
 from batchjobs.channel import Sender
 from batchjobs.checkpoint import Commit, committed_shards
 from batchjobs.collect import Collector
@@ -37,32 +37,26 @@ from batchjobs.store import open_store
 from batchjobs.tokenizers_only import spare_torch
 from batchjobs.tokens import Tokenizer, load_tokenizer
 from schemas.job import JobSpec
-from schemas.plan import Plan
 
 logger = logging.getLogger("batchjobs.replica")
 
 
-def start_engine(order: dict[str, Any]) -> Engine:
-    """The engine of the order's job, ready. Raises EngineDied."""
+def start_engine(job: JobSpec) -> Engine:
+    """The engine of the job, ready. Raises EngineDied."""
     try:
-        return create_engine(JobSpec.model_validate(order["job"]))
+        return create_engine(job)
     except Exception as death:
         raise EngineDied(death) from death
 
 
-def load_tokenizer_of(order: dict[str, Any]) -> Tokenizer:
-    """The tokenizer of the order's job. Raises SpecError."""
-    return load_tokenizer(JobSpec.model_validate(order["job"]), Plan.model_validate_json(order["plan"]).as_of)
-
-
-def wire(order: dict[str, Any], engine: Engine, tokenizer: Tokenizer, commands: Commands, events: Sender) -> Feeder:
+def wire(assignment: Assignment, engine: Engine, tokenizer: Tokenizer, commands: Commands, events: Sender) -> Feeder:
     """Everything around an engine that is ready, wired up but not started."""
-    job, plan = JobSpec.model_validate(order["job"]), Plan.model_validate_json(order["plan"])
+    job, plan, attempt = assignment.job, assignment.plan, assignment.attempt
     renderer = Renderer(job, plan.input_schema, plan.as_of, keep_text=job.engine.kind == "echo")
     info = engine.info
-    own_max_len = (order["own_max_model_len"] or info.model_max_len) if order["context_chosen"] else None
+    own_max_len = (assignment.own_max_model_len or info.model_max_len) if assignment.context_chosen else None
     renderer.connect(
-        tokenizer, info.max_model_len, info.vocab_size, model_id(plan.model), own_max_len, order["lowered"]
+        tokenizer, info.max_model_len, info.vocab_size, model_id(plan.model), own_max_len, assignment.lowered
     )
     predicate = predicate_of(job, plan.input_schema)
     names = dict.fromkeys([*renderer.columns, *plan.kept_columns, *(predicate.columns if predicate else [])])
@@ -71,31 +65,31 @@ def wire(order: dict[str, Any], engine: Engine, tokenizer: Tokenizer, commands: 
     def committed(commit: Commit) -> None:
         events.send("committed", commit=commit.model_dump())
 
-    store = fenced(open_store(job.output.path, job.output.storage_options), order.get("epoch"))
+    store = fenced(open_store(job.output.path, job.output.storage_options), assignment.epoch)
     lengths = OutputLengths()
     caching = job.engine.enable_prefix_caching is not False
-    ordering = Ordering(job.run.order, caching, info.kv_cache_tokens, OutputLengths(order.get("lengths")), lengths)
-    journal = Journal(store, order["attempt"], plan.shard_of)
-    journal.load(committed_shards(store) - set(order["retried_shards"]))
+    ordering = Ordering(job.run.order, caching, info.kv_cache_tokens, OutputLengths(assignment.lengths), lengths)
+    journal = Journal(store, attempt, plan.shard_of)
+    journal.load(committed_shards(store) - set(assignment.retried_shards))
     commands.handed_on = journal.look_again
     collector = Collector(
         store,
         plan.result_schema,
         job.output.prefix,
         plan.fingerprint,
-        order["attempt"],
+        attempt,
         info.max_model_len,
         journal,
-        order["has_worked"] or any(result.error_code is None for result in journal.earlier.values()),
+        assignment.has_worked or any(result.error_code is None for result in journal.earlier.values()),
         lengths,
         committed,
     )
-    groups = {row: index for index, rows in enumerate(order["groups"]) for row in rows}
+    groups = {row: index for index, rows in enumerate(assignment.groups) for row in rows}
     preparer = Preparer(
         commands.next_shard,
         collector.opened,
         plan.shards,
-        ShardReader(fs, order["paths"], plan.files, plan.input_schema, list(names)),
+        ShardReader(fs, assignment.paths, plan.files, plan.input_schema, list(names)),
         renderer,
         predicate.mask if predicate else None,
         plan.kept_columns,
@@ -103,11 +97,11 @@ def wire(order: dict[str, Any], engine: Engine, tokenizer: Tokenizer, commands: 
         job.run.deduplicate,
         job.run.feed == "generate",
         info.max_num_seqs,
-        order["attempt"],
+        attempt,
         journal.earlier,
-        {int(row): words for row, words in order["quarantined"].items()},
+        assignment.quarantined,
         groups,
-        StandingResults(store, job.output.prefix, frozenset(order["retry"])).of if order["retry"] else None,
+        StandingResults(store, job.output.prefix, frozenset(assignment.retry)).of if assignment.retry else None,
     )
     kind = GenerateFeeder if job.run.feed == "generate" else Feeder
     return kind(engine, preparer, collector, commands, events, groups)
@@ -122,25 +116,26 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(asctime)s %(name)s: %(message)s", stream=sys.stderr)
     events = Sender(int(sys.argv[1]))
     commands = Commands(events)
-    order = commands.first()
-    if order["job"]["engine"]["kind"] == "echo":
+    assignment = commands.assignment()
+    if assignment.job.engine.kind == "echo":
         spare_torch()
-    if order["cores"]:  # before anything is started that would inherit more
-        os.sched_setaffinity(0, order["cores"])
+    if assignment.cores:  # before anything is started that would inherit more
+        os.sched_setaffinity(0, assignment.cores)
     commands.start()
-    live(order, commands, events)
+    live(assignment, commands, events)
     signal.pause()  # all is published: the dispatcher ends this group at once. vLLM's own farewell would take 5 s
 
 
-def live(order: dict[str, Any], commands: Commands, events: Sender) -> None:
+def live(assignment: Assignment, commands: Commands, events: Sender) -> None:
     """The life of a replica; returns after `bye` with its engine running, else exits with 1 after `failed`."""
     engine = None
     try:
-        tokenizer = load_tokenizer_of(order)  # before the engine, which would stand idle for it
-        engine = start_engine(order)
+        # Before the engine, which would stand idle for it.
+        tokenizer = load_tokenizer(assignment.job, assignment.plan.as_of)
+        engine = start_engine(assignment.job)
         info = engine.info
         events.send("ready", engine={name: getattr(info, name) for name in info.__slots__})
-        feeder = wire(order, engine, tokenizer, commands, events)
+        feeder = wire(assignment, engine, tokenizer, commands, events)
         feeder.run()
         feeder.report()
         events.send("bye", stopped=commands.stop_by is not None)

@@ -29,7 +29,7 @@ from batchjobs.engines.vllm import VllmEngine
 from batchjobs.plan import read_dataset
 from batchjobs.render import rendered
 from batchjobs.spec import load_job, resolve_references
-from bench.wired import order_of, run_wired
+from bench.wired import assignment_of, run_wired
 from bench.workloads import shared_tokens
 
 _BLOCK = 128  # tokens of a block of vLLM's KV cache on CPU
@@ -68,7 +68,8 @@ class Contest:
         job = load_job(job_file)
         resolved = resolve_references(job)
         dataset = read_dataset(resolved)
-        self.order, self.plan = order_of(job)
+        self.assignment = assignment_of(job)
+        self.plan = self.assignment.plan
         self.rows = sum(shard.rows for shard in self.plan.shards)
         made = rendered(resolved, self.plan, dataset, dataset.shards)
         self.all_requests = [request for request in made if isinstance(request, Request)]
@@ -89,7 +90,7 @@ class Contest:
     def ours(self) -> Found:
         """The replica's code, with nobody listening."""
         shutil.rmtree(self.output, ignore_errors=True)
-        feeder, _ = run_wired(self.order, self.plan, self.engine)
+        feeder, _ = run_wired(self.assignment, self.engine)
         laps = feeder.watch.seconds()
         table = pq.read_table(self.output, columns=["row", "status", "output", "output_tokens"]).to_pylist()
         good = [row for row in table if row["status"] == "ok"]

@@ -6,13 +6,14 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+from batchjobs.assignment import Assignment
 from batchjobs.engines.base import Engine
 from batchjobs.feed import Feeder
 from batchjobs.plan import make_plan, read_dataset
-from batchjobs.replica import load_tokenizer_of, wire
+from batchjobs.replica import wire
 from batchjobs.spec import resolve_references
+from batchjobs.tokens import load_tokenizer
 from schemas.job import JobSpec
-from schemas.plan import Plan
 
 
 class Heard:
@@ -26,31 +27,19 @@ class Heard:
         self.messages.append(json.loads(json.dumps({"kind": kind, **fields})))
 
 
-def order_of(job: JobSpec) -> tuple[dict[str, Any], Plan]:
-    """What the dispatcher would send for a first attempt, and the plan."""
+def assignment_of(job: JobSpec) -> Assignment:
+    """What the dispatcher would send for a first attempt."""
     resolved = resolve_references(job)
     plan = make_plan(job, resolved, read_dataset(resolved))
-    return {
-        "job": resolved.model_dump(mode="json"),
-        "plan": plan.model_dump_json(),
-        "paths": [file.path for file in plan.files],
-        "attempt": 1,
-        "lowered": False,
-        "context_chosen": False,
-        "own_max_model_len": None,
-        "groups": [],
-        "quarantined": {},
-        "has_worked": True,
-        "retry": [],
-        "retried_shards": [],
-    }, plan
+    return Assignment(job=resolved, plan=plan, paths=[file.path for file in plan.files], attempt=1, has_worked=True)
 
 
-def run_wired(order: dict[str, Any], plan: Plan, engine: Engine) -> tuple[Feeder, Heard]:
-    """Run every shard of the order through the engine; what it took is in the feeder, what it said beside it."""
-    shards = iter(range(len(plan.shards)))
+def run_wired(assignment: Assignment, engine: Engine) -> tuple[Feeder, Heard]:
+    """Run every shard of the plan through the engine; what it took is in the feeder, what it said beside it."""
+    shards = iter(range(len(assignment.plan.shards)))
     commands: Any = SimpleNamespace(next_shard=lambda: next(shards, None), stop_by=None)
     heard: Any = Heard()
-    feeder = wire(order, engine, load_tokenizer_of(order), commands, heard)
+    tokenizer = load_tokenizer(assignment.job, assignment.plan.as_of)
+    feeder = wire(assignment, engine, tokenizer, commands, heard)
     feeder.run()
     return feeder, heard

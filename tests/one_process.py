@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from batchjobs import journal, lease, life, lives, lock, plan, prepared, profiles, replica
+from batchjobs.assignment import Assignment
 from batchjobs.device import Device
 
 
@@ -21,10 +22,12 @@ class ReplicaHere:
     pid = 0
     stop_by = None
 
-    def __init__(self, python: str, environment: Any, log: Path, descriptor: int | None, order: dict[str, Any]) -> None:
+    def __init__(
+        self, python: str, environment: Any, log: Path, descriptor: int | None, assignment: Assignment
+    ) -> None:
         self.events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._shards: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._order = json.loads(json.dumps(order))
+        self._assignment = Assignment.model_validate_json(assignment.model_dump_json())
         self._code = 1
         threading.Thread(target=self._live, daemon=True).start()
 
@@ -32,7 +35,7 @@ class ReplicaHere:
         commands: Any = self
         events: Any = _Events(self.events)
         with suppress(SystemExit):
-            replica.live(self._order, commands, events)
+            replica.live(self._assignment, commands, events)
             self._code = 0
         self.events.put({"kind": "end"})
 

@@ -15,7 +15,7 @@ from batchjobs import feed
 from batchjobs.checkpoint import committed_shards
 from batchjobs.engines.echo import EchoEngine
 from batchjobs.store import open_store
-from bench.wired import order_of, run_wired
+from bench.wired import assignment_of, run_wired
 from schemas.job import JobSpec
 from scripts.build_model import build_model
 from tests.conftest import MakeJob, batchjobs, read_output, run_here, summary_of, text_table, write_spec
@@ -56,7 +56,7 @@ def test_the_parts_are_those_of_continuous_feeding_whatever_the_rows(make_job: M
 
 def fed_and_ended(job: JobSpec) -> list[tuple[str, list[int]]]:
     """What the dispatcher would hear of rows, each message's rows sorted."""
-    _, heard = run_wired(*order_of(job), EchoEngine(job))
+    _, heard = run_wired(assignment_of(job), EchoEngine(job))
     return [(m["kind"], sorted(m["rows"])) for m in heard.messages if m["kind"] in ("fed", "ended")]
 
 
@@ -81,7 +81,7 @@ def test_a_row_that_the_engine_aborts_is_called_once_more_before_the_next_shard(
 def test_a_call_gives_signs_of_life_while_it_lasts(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "_PROGRESS_S", 0.0)
     job = make_job(text_table(8), run={**GENERATE, "shard_rows": 8}, engine={"echo": {"tokens_per_s": 1e6}})
-    _, heard = run_wired(*order_of(job), EchoEngine(job))
+    _, heard = run_wired(assignment_of(job), EchoEngine(job))
     kinds = [message["kind"] for message in heard.messages]
     assert kinds[kinds.index("fed") : kinds.index("ended")].count("progress") == 8
 
@@ -89,7 +89,7 @@ def test_a_call_gives_signs_of_life_while_it_lasts(make_job: MakeJob, monkeypatc
 def test_the_end_of_every_call_but_the_last_is_starved_and_of_the_last_tail(make_job: MakeJob) -> None:
     engine = {"max_num_seqs": 4, "echo": {"tokens_per_s": 200}}  # 8 rows of 6 tokens: 0.24 s a call, half of it full
     job = make_job(text_table(16), run={**GENERATE, "shard_rows": 8}, engine=engine)
-    feeder, _ = run_wired(*order_of(job), EchoEngine(job))
+    feeder, _ = run_wired(assignment_of(job), EchoEngine(job))
     seconds = feeder.watch.seconds()
     assert seconds["starved"] > 0
     assert seconds["tail"] > 0
@@ -183,9 +183,9 @@ def test_the_real_engine_gives_the_same_rows_with_the_same_text(tmp_path: Path) 
     engine = VllmEngine(job)
     try:
         calls = calls_of(engine)
-        run_wired(*order_of(job), engine)
+        run_wired(assignment_of(job), engine)
         engine.llm.reset_prefix_cache()
-        run_wired(*order_of(continuous), engine)
+        run_wired(assignment_of(continuous), engine)
     finally:
         engine.close()
     runs = [row.get("expected") in (None, "invalid_output") for row in rows]

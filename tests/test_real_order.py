@@ -13,7 +13,7 @@ import pytest
 
 from batchjobs.feed import Feeder
 from batchjobs.spec import parse_job
-from bench.wired import order_of, run_wired
+from bench.wired import assignment_of, run_wired
 from schemas.job import Deduplicate, Order
 from scripts.build_model import build_tiny_model
 
@@ -63,7 +63,7 @@ class Replica:
         job = self._job(order, deduplicate)
         self.engine.llm.reset_prefix_cache()
         before = self.engine.stats().prefix_cache_hits or 0
-        feeder, _ = run_wired(*order_of(job), self.engine)
+        feeder, _ = run_wired(assignment_of(job), self.engine)
         hits = (self.engine.stats().prefix_cache_hits or 0) - before
         return pq.read_table(job.output.path), feeder, hits
 
