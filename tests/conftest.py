@@ -122,6 +122,11 @@ def read_output(job: JobSpec, **options: Any) -> pa.Table:
     return pq.read_table(job.output.path, **options)
 
 
+def snapshot(folder: str) -> dict[str, tuple[int, int]]:
+    """Time and size of every file, to see whether anything was changed."""
+    return {str(f): (f.stat().st_mtime_ns, f.stat().st_size) for f in Path(folder).rglob("*") if f.is_file()}
+
+
 def write_spec(job: JobSpec, file: Path) -> Path:
     """The job as a job file."""
     file.write_text(yaml.safe_dump(job.model_dump(mode="json", exclude_defaults=True)))
