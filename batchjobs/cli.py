@@ -14,7 +14,7 @@ import typer
 
 from batchjobs import __version__
 from batchjobs.errors import BatchjobsError
-from batchjobs.tokenizers_only import spare_torch
+from batchjobs.rows.tokenizers_only import spare_torch
 
 if TYPE_CHECKING:
     from schemas.job import JobSpec

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from batchjobs.history import learnt_lengths
-from batchjobs.plan import check_overlap, make_plan, read_dataset
+from batchjobs.planning.plan import check_overlap, make_plan, read_dataset
+from batchjobs.settings.survey import decisions_for
 from batchjobs.spec import resolve_references
-from batchjobs.survey import decisions_for
+from batchjobs.supervision.history import learnt_lengths
 from schemas.job import JobSpec
 from schemas.summary import Decision
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
-from batchjobs.attempts import read_attempts
-from batchjobs.checkpoint import committed_shards, read_part
 from batchjobs.engines.base import Request
 from batchjobs.errors import OutputError
-from batchjobs.output import not_ours, read_plan
-from batchjobs.plan import read_dataset
-from batchjobs.prompts import RowError
-from batchjobs.render import rendered
+from batchjobs.planning.plan import read_dataset
+from batchjobs.planning.render import rendered
 from batchjobs.retry import job_of
+from batchjobs.rows.prompts import RowError
 from batchjobs.spec import resolve_references
-from batchjobs.store import Store, open_store
+from batchjobs.storage.attempts import read_attempts
+from batchjobs.storage.checkpoint import committed_shards, read_part
+from batchjobs.storage.output import not_ours, read_plan
+from batchjobs.storage.store import Store, open_store
 from schemas.plan import Plan
 from schemas.records import RESULT_COLUMNS
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import yaml
 from jinja2 import Environment
 
-from batchjobs.columns import is_text
-from batchjobs.dataset import find_files, hive_columns, unify_schemas
+from batchjobs.data.columns import is_text
+from batchjobs.data.dataset import find_files, hive_columns, unify_schemas
+from batchjobs.data.footers import read_footers
 from batchjobs.errors import SpecError
-from batchjobs.footers import read_footers
 
 _LIKELY = ("text", "prompt", "content", "body", "question", "document", "input")
 

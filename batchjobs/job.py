@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import time
 
-from batchjobs.accounting import summarise
-from batchjobs.checkpoint import clean_temporary, committed_shards, part_name
+from batchjobs.accounts.accounting import summarise
+from batchjobs.accounts.figures import RunFigures
 from batchjobs.errors import StorageFailed
-from batchjobs.figures import RunFigures
-from batchjobs.history import write_record
-from batchjobs.journal import clean_journal
-from batchjobs.output import PROGRESS, SUCCESS, SUMMARY
-from batchjobs.prepared import PreparedJob, prepare
-from batchjobs.progress import Reporter
-from batchjobs.run import run
+from batchjobs.storage.checkpoint import clean_temporary, committed_shards, part_name
+from batchjobs.storage.journal import clean_journal
+from batchjobs.storage.output import PROGRESS, SUCCESS, SUMMARY
+from batchjobs.supervision.history import write_record
+from batchjobs.supervision.prepared import PreparedJob, prepare
+from batchjobs.supervision.progress import Reporter
+from batchjobs.supervision.run import run
 from schemas.job import JobSpec
 from schemas.summary import Summary
 

@@ -8,14 +8,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from batchjobs.checkpoint import committed_shards, read_part
 from batchjobs.errors import EngineFailed
 from batchjobs.job import finish, prepare, run
-from batchjobs.plan import read_dataset
-from batchjobs.progress import Reporter
-from batchjobs.prompts import RowError
-from batchjobs.render import rendered
+from batchjobs.planning.plan import read_dataset
+from batchjobs.planning.render import rendered
+from batchjobs.rows.prompts import RowError
 from batchjobs.spec import resolve_references
+from batchjobs.storage.checkpoint import committed_shards, read_part
+from batchjobs.supervision.progress import Reporter
 from schemas.job import JobSpec, OutputSpec
 from schemas.plan import Plan
 

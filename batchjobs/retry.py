@@ -8,10 +8,10 @@ import yaml
 
 from batchjobs.errors import OutputError, SpecError
 from batchjobs.job import finish, prepare, run
-from batchjobs.output import SPEC, not_ours
-from batchjobs.progress import Reporter
 from batchjobs.spec import parse_job
-from batchjobs.store import open_store
+from batchjobs.storage.output import SPEC, not_ours
+from batchjobs.storage.store import open_store
+from batchjobs.supervision.progress import Reporter
 from schemas.job import JobSpec
 from schemas.records import ErrorCode
 from schemas.summary import Summary

@@ -8,9 +8,9 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from batchjobs.lease import is_held
-from batchjobs.output import ATTEMPTS, LOCK, PLAN, PROGRESS, SUMMARY, not_ours
-from batchjobs.store import LocalStore, Store, open_store
+from batchjobs.storage.lease import is_held
+from batchjobs.storage.output import ATTEMPTS, LOCK, PLAN, PROGRESS, SUMMARY, not_ours
+from batchjobs.storage.store import LocalStore, Store, open_store
 
 _SHOWN = ("attempt", "started", "ended", "cause", "failure", "remedy", "rows_done")
 _LAST_ATTEMPTS = 10

@@ -10,7 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from batchjobs.progress import Progress
+from batchjobs.supervision.progress import Progress
 
 _WARNING = re.compile(r"\bWARNING\b")
 _QUIET_S = 30.0  # without a terminal (cron, CI), one line this often

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
 
-from batchjobs.checkpoint import Commit, committed_shards, part_name, read_commit, read_part
-from batchjobs.output import not_ours, read_plan
-from batchjobs.store import Store, open_store
+from batchjobs.storage.checkpoint import Commit, committed_shards, part_name, read_commit, read_part
+from batchjobs.storage.output import not_ours, read_plan
+from batchjobs.storage.store import Store, open_store
 from schemas.plan import Plan
 from schemas.records import Status
 

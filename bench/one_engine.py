@@ -26,8 +26,8 @@ from vllm import SamplingParams
 
 from batchjobs.engines.base import Request
 from batchjobs.engines.vllm import VllmEngine
-from batchjobs.plan import read_dataset
-from batchjobs.render import rendered
+from batchjobs.planning.plan import read_dataset
+from batchjobs.planning.render import rendered
 from batchjobs.spec import load_job, resolve_references
 from bench.wired import assignment_of, run_wired
 from bench.workloads import shared_tokens

@@ -6,13 +6,13 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from batchjobs.assignment import Assignment
 from batchjobs.engines.base import Engine
-from batchjobs.feed import Feeder
-from batchjobs.plan import make_plan, read_dataset
-from batchjobs.replica import wire
+from batchjobs.planning.plan import make_plan, read_dataset
+from batchjobs.replica.assignment import Assignment
+from batchjobs.replica.feed import Feeder
+from batchjobs.replica.wiring import wire
+from batchjobs.rows.tokens import load_tokenizer
 from batchjobs.spec import resolve_references
-from batchjobs.tokens import load_tokenizer
 from schemas.job import JobSpec
 
 

@@ -8,7 +8,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from batchjobs.job import run_job
-from batchjobs.progress import Reporter
+from batchjobs.supervision.progress import Reporter
 from flows.api import api_configured, impatient, some_api
 from flows.logs import quiet_console
 from flows.steps import Caller, Work, called_by, carry_out, exit_code_of

@@ -13,7 +13,7 @@ from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
 from batchjobs.errors import BatchjobsError
-from batchjobs.progress import Reporter
+from batchjobs.supervision.progress import Reporter
 
 _LEVELS = {"PREFECT_LOGGING_LEVEL", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_DEBUG_MODE"}
 # The terminal's reporter shows the run, and says once that the API is gone, which Prefect's clients say all the time.

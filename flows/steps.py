@@ -14,10 +14,10 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
 from batchjobs import job as core
+from batchjobs.accounts.figures import RunFigures
 from batchjobs.errors import BatchjobsError, Refused
-from batchjobs.figures import RunFigures
 from batchjobs.job import PreparedJob
-from batchjobs.progress import Reporter, Silent
+from batchjobs.supervision.progress import Reporter, Silent
 from flows.api import give_up_on_api
 from flows.artifacts import PrefectReporter, publish_summary
 from flows.logs import batchjobs_log_in_run, expect_failed_states, show_url

@@ -27,9 +27,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from batchjobs.attempts import read_attempts
 from batchjobs.leftovers import mark_of, marked
-from batchjobs.store import open_store
+from batchjobs.storage.attempts import read_attempts
+from batchjobs.storage.store import open_store
 from batchjobs.verify import verify_output
 
 ROWS, SHARD_ROWS, SEQS, TOKENS_PER_S = 240, 20, 4, 400

@@ -20,8 +20,8 @@ import pytest
 import yaml
 
 from batchjobs.job import run_job
-from batchjobs.progress import Silent
 from batchjobs.spec import parse_job
+from batchjobs.supervision.progress import Silent
 from schemas.job import JobSpec
 from schemas.summary import Summary
 

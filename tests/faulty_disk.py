@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from batchjobs import lock, store
-from batchjobs.output import LOCK, WRITERS
+from batchjobs.storage import lock, store
+from batchjobs.storage.output import LOCK, WRITERS
 from tests.faults import Act, Faults, nothing, short
 
 

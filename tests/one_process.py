@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
-from batchjobs import journal, lease, life, lives, lock, plan, prepared, profiles, replica
-from batchjobs.assignment import Assignment
-from batchjobs.device import Device
+from batchjobs.planning import plan
+from batchjobs.replica import wiring
+from batchjobs.replica.assignment import Assignment
+from batchjobs.settings import profiles
+from batchjobs.settings.device import Device
+from batchjobs.storage import journal, lease, lock
+from batchjobs.supervision import life, lives, prepared
 
 
 class ReplicaHere:
@@ -35,7 +39,7 @@ class ReplicaHere:
         commands: Any = self
         events: Any = _Events(self.events)
         with suppress(SystemExit):
-            replica.live(self._assignment, commands, events)
+            wiring.live(self._assignment, commands, events)
             self._code = 0
         self.events.put({"kind": "end"})
 

@@ -16,16 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batchjobs import collect
-from batchjobs.checkpoint import committed_shards, part_name, read_commit
 from batchjobs.errors import StorageFailed
 from batchjobs.job import run_job
-from batchjobs.journal import fragment_results
-from batchjobs.output import JOURNAL, PROGRESS, SPEC, SUCCESS, read_plan
-from batchjobs.prepared import nothing_to_do
-from batchjobs.progress import Silent
+from batchjobs.replica import collect
 from batchjobs.retry import retry_failed
-from batchjobs.store import TMP, Store, open_store
+from batchjobs.storage.checkpoint import committed_shards, part_name, read_commit
+from batchjobs.storage.journal import fragment_results
+from batchjobs.storage.output import JOURNAL, PROGRESS, SPEC, SUCCESS, read_plan
+from batchjobs.storage.store import TMP, Store, open_store
+from batchjobs.supervision.prepared import nothing_to_do
+from batchjobs.supervision.progress import Silent
 from batchjobs.verify import verify_output
 from schemas.job import EchoSpec, JobSpec
 from schemas.summary import Summary

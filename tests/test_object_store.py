@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from batchjobs.spec import parse_job
-from batchjobs.store import open_store
+from batchjobs.storage.store import open_store
 from batchjobs.verify import verify_output
 from schemas.job import JobSpec
 from tests.conftest import run_here, text_table

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batchjobs.attempts import read_attempts
-from batchjobs.checkpoint import committed_shards
 from batchjobs.leftovers import mark_of, marked
 from batchjobs.spec import parse_job
-from batchjobs.store import open_store
+from batchjobs.storage.attempts import read_attempts
+from batchjobs.storage.checkpoint import committed_shards
+from batchjobs.storage.store import open_store
 from schemas.job import JobSpec
 from scripts.build_data import docstring_rows
 from scripts.build_model import build_model

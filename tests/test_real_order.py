@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batchjobs.feed import Feeder
+from batchjobs.replica.feed import Feeder
 from batchjobs.spec import parse_job
 from bench.wired import assignment_of, run_wired
 from schemas.job import Deduplicate, Order

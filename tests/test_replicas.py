@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from batchjobs import prepared
-from batchjobs.devices import Placement
 from batchjobs.leftovers import mark_of, marked
-from batchjobs.lives import Replica
+from batchjobs.settings.devices import Placement
+from batchjobs.supervision import prepared
+from batchjobs.supervision.lives import Replica
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, read_output, run_here, text_table
 

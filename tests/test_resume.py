@@ -8,7 +8,7 @@ import pytest
 
 from batchjobs.errors import OutputError
 from batchjobs.job import finish, prepare, run
-from batchjobs.progress import Progress, Silent
+from batchjobs.supervision.progress import Progress, Silent
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, read_output, run_here, snapshot, text_table
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from batchjobs.checkpoint import read_commit
 from batchjobs.errors import OutputError, SpecError
 from batchjobs.explain import explain_row
-from batchjobs.progress import Silent
 from batchjobs.retry import retry_failed
-from batchjobs.store import open_store
+from batchjobs.storage.checkpoint import read_commit
+from batchjobs.storage.store import open_store
+from batchjobs.supervision.progress import Silent
 from batchjobs.verify import verify_output
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, batchjobs, read_output, run_here

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batchjobs.checkpoint import committed_shards
-from batchjobs.store import open_store
+from batchjobs.storage.checkpoint import committed_shards
+from batchjobs.storage.store import open_store
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, batchjobs, read_output, summary_of, text_table, write_spec
 

@@ -13,12 +13,12 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from batchjobs import lease
 from batchjobs.errors import StorageFailed
 from batchjobs.job import run_job
-from batchjobs.output import ATTEMPTS, PROGRESS, SUMMARY
-from batchjobs.progress import Progress
-from batchjobs.store import TMP, LocalStore, open_store
+from batchjobs.storage import lease
+from batchjobs.storage.output import ATTEMPTS, PROGRESS, SUMMARY
+from batchjobs.storage.store import TMP, LocalStore, open_store
+from batchjobs.supervision.progress import Progress
 from batchjobs.verify import verify_output
 from tests.conftest import MakeJob, batchjobs, knows_s3, read_output, run_here, serve_s3, text_table, write_spec
 from tests.one_process import in_one_process

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batchjobs.checkpoint import COMMIT_KEY
 from batchjobs.errors import OutputError
+from batchjobs.storage.checkpoint import COMMIT_KEY
 from batchjobs.verify import verify_output
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, batchjobs, run_here, text_table

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from batchjobs.capacity import kv_capacity
-from batchjobs.device import Device
 from batchjobs.engines.base import Completion, Request, RequestRejected
-from batchjobs.model_config import kv_bytes_per_token, load_config, max_len_of
+from batchjobs.settings.capacity import kv_capacity
+from batchjobs.settings.device import Device
+from batchjobs.settings.model_config import kv_bytes_per_token, load_config, max_len_of
 from schemas.job import JobSpec
 from scripts.build_model import build_tiny_model
 

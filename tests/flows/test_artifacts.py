@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from batchjobs.progress import Progress
+from batchjobs.supervision.progress import Progress
 from flows.artifacts import artifact_key, describe, level_of, share_of
 
 

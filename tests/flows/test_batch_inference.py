@@ -9,7 +9,7 @@ from prefect.client.schemas.objects import FlowRun
 
 from batchjobs.errors import OutputError
 from batchjobs.job import prepare
-from batchjobs.progress import Progress, Silent
+from batchjobs.supervision.progress import Progress, Silent
 from flows import batch_inference as flow_module
 from flows.batch_inference import batch_inference, exit_code_of, run_in_process
 from flows.steps import drained_in_time

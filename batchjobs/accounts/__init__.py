@@ -1,0 +1,1 @@
+"""Counting: rows, tokens, seconds, lengths, latencies, money."""

@@ -1,0 +1,1 @@
+"""The dataset: which files, which columns, which rows; read shard by shard."""

@@ -1,0 +1,1 @@
+"""The process with the engine: prepares, orders, feeds, collects. `python -m batchjobs.replica` starts it."""

@@ -1,0 +1,1 @@
+"""A row on its way: rendered, tokenised and checked as a request; answered as a result."""

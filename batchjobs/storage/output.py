@@ -1,0 +1,55 @@
+"""What lies where in an output folder. Imports little, because `status` is to be quick."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from batchjobs.errors import OutputError
+from batchjobs.storage.store import Store
+
+if TYPE_CHECKING:
+    from schemas.plan import Plan
+    from schemas.summary import Summary
+
+SUCCESS = "_SUCCESS"  # only in state `completed`
+OURS = "_batchjobs"
+SPEC = f"{OURS}/spec.yaml"
+PLAN = f"{OURS}/plan.json"
+SUMMARY = f"{OURS}/summary.json"
+PROGRESS = f"{OURS}/progress.json"  # disposable
+LOCK = f"{OURS}/lock"  # who runs
+WRITERS = f"{OURS}/writers.lock"  # whoever may still write
+LEASE = f"{OURS}/lease"
+JOURNAL = f"{OURS}/journal"
+ATTEMPTS = f"{OURS}/attempts"
+LOGS = f"{OURS}/logs"
+
+
+def read_plan(store: Store) -> Plan | None:
+    """The plan frozen in an output folder, or None."""
+    from schemas.plan import Plan
+
+    data = store.read(PLAN)
+    try:
+        return None if data is None else Plan.model_validate_json(data)
+    except ValueError as error:
+        raise OutputError(
+            f"{store.url}/{PLAN} is damaged, and without it nobody knows what the parts are. Nothing was changed; "
+            "use another output.path, or remove the output to start over."
+        ) from error
+
+
+def read_summary(store: Store) -> Summary | None:
+    """The latest summary; None if there is none or it is damaged, since a run makes it anew."""
+    from schemas.summary import Summary
+
+    data = store.read(SUMMARY)
+    try:
+        return None if data is None else Summary.model_validate_json(data)
+    except ValueError:
+        return None
+
+
+def not_ours(store: Store) -> OutputError:
+    """The error for a folder without a plan."""
+    return OutputError(f"{store.url} is not an output of batchjobs: it has no {PLAN}.")

@@ -1,0 +1,1 @@
+"""The dispatcher's side: replicas' lives, what ends them, and what happens next."""
