@@ -29,6 +29,8 @@ _PROBE_S = 30.0  # a start of Python and no import of weight: some 50 ms
 _CHECK_S = 180.0  # imports vLLM: several seconds, more from a cold disk
 # Values of these are names that only vLLM knows, like the names in `extra`.
 _MODEL_NAMES = {"dtype", "quantization", "kv_cache_dtype", "reasoning_parser"}
+# Every vLLM knows these (`vllm.config.ModelDType`): not worth an import of several seconds.
+_COMMON = {"dtype": {"auto", "half", "float16", "bfloat16", "float", "float32"}, "kv_cache_dtype": {"auto", "fp8"}}
 
 
 def check_engine(spec: JobSpec, row_sampling_names: list[str]) -> None:
@@ -83,7 +85,8 @@ def _pip(python: str) -> str:
 def _question(spec: JobSpec, row_sampling_names: list[str]) -> dict[str, Any] | None:
     """What to ask vLLM; None if the spec says nothing that only vLLM knows."""
     assert spec.model is not None
-    llm = {**spec.model.model_dump(exclude_none=True, include=_MODEL_NAMES), **spec.engine.extra}
+    named = spec.model.model_dump(exclude_none=True, include=_MODEL_NAMES)
+    llm = {name: value for name, value in named.items() if value not in _COMMON.get(name, ())} | spec.engine.extra
     sampling = spec.sampling
     if not (llm or sampling.extra or sampling.structured_outputs or row_sampling_names):
         return None

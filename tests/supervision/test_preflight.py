@@ -51,6 +51,12 @@ def test_an_interpreter_with_the_same_batchjobs_and_vllm_will_do(interpreter: st
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)] == before
 
 
+def test_dtypes_that_every_vllm_knows_cost_no_import_of_it(interpreter: str) -> None:
+    """The stand-in has no vLLM to ask: it would answer nonsense."""
+    common = {"dtype": "bfloat16", "kv_cache_dtype": "fp8"}
+    check_engine(found(interpreter).model_copy(update={"model": job(model=common).model}), [])
+
+
 @pytest.mark.parametrize(
     ("lacks", "message"),
     [
