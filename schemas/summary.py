@@ -141,7 +141,7 @@ class Attempt(BaseModel):
     ended: datetime | None = None
     held_s: float = 0
     usd_per_hour: float | None = None
-    cause: str | None = None  # why it ended: see batchjobs.causes.Cause
+    cause: str | None = None  # why it ended: see supervision.causes.Cause
     failure: str | None = None  # the same as a sentence, if it did not end well
     evidence: list[str] = []  # last lines of its log, if it did not end well
     remedy: str | None = None  # what the next attempt did otherwise

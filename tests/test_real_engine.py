@@ -96,7 +96,7 @@ def test_a_job_whose_engine_is_killed_goes_on_by_itself_and_a_killed_job_goes_on
     assert summary["rows"]["reused"] >= 4 * len(done)
     assert summary["rows"]["generated"] == 60 - summary["rows"]["reused"]
     assert stamps == {s: os.stat(f"{job.output.path}/part-{s:06d}.parquet").st_mtime_ns for s in done}
-    assert summary["engine"]["kv_cache_tokens"] == 2**28 // (128 * 23_040) * 128  # as batchjobs.capacity foresees
+    assert summary["engine"]["kv_cache_tokens"] == 2**28 // (128 * 23_040) * 128  # as settings.capacity foresees
     assert summary["latency"]["ttft_s"]["p50"] > 0
     assert batchjobs("verify", job.output.path).returncode == 0
     results = pq.read_table(job.output.path)

@@ -28,7 +28,7 @@ def test_a_second_runner_is_refused_and_told_who_holds_it(tmp_path: Path, monkey
 def holder_of(output: Path) -> subprocess.Popen[str]:
     """Another process, which holds the output."""
     code = (
-        "import sys, time; from batchjobs.lock import acquire; from batchjobs.store import open_store\n"
+        f"import sys, time; from {lock.__name__} import acquire; from {open_store.__module__} import open_store\n"
         "held = acquire(open_store(sys.argv[1])); print('held', flush=True); time.sleep(60)"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(output)], stdout=subprocess.PIPE, text=True)
