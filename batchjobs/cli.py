@@ -93,7 +93,7 @@ def _run_through_prefect(job: JobSpec, frozen_input: bool, terminal: object, wan
 
 
 def _print_summary(summary: Summary, as_json: bool) -> None:
-    from batchjobs.report import text
+    from batchjobs.reports.text import text
 
     typer.echo(summary.model_dump_json(indent=2) if as_json else text(summary))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from batchjobs.planning.plan import check_overlap, make_plan, read_dataset
+from batchjobs.settings.history import learnt_lengths
 from batchjobs.settings.survey import decisions_for
 from batchjobs.spec import resolve_references
-from batchjobs.supervision.history import learnt_lengths
 from schemas.job import JobSpec
 from schemas.summary import Decision
 

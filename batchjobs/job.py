@@ -8,10 +8,10 @@ import time
 from batchjobs.accounts.accounting import summarise
 from batchjobs.accounts.figures import RunFigures
 from batchjobs.errors import StorageFailed
+from batchjobs.settings.history import write_record
 from batchjobs.storage.checkpoint import clean_temporary, committed_shards, part_name
 from batchjobs.storage.journal import clean_journal
 from batchjobs.storage.output import PROGRESS, SUCCESS, SUMMARY
-from batchjobs.supervision.history import write_record
 from batchjobs.supervision.prepared import PreparedJob, prepare
 from batchjobs.supervision.progress import Reporter
 from batchjobs.supervision.run import run

@@ -15,7 +15,7 @@ from uuid import UUID
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 from prefect.logging import get_run_logger
 
-from batchjobs.report import duration, markdown
+from batchjobs.reports.text import duration, markdown
 from batchjobs.supervision.progress import Progress, Reporter
 from schemas.summary import Summary
 

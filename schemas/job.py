@@ -269,12 +269,43 @@ class RunSpec(Section):
     max_restarts: int = Field(8, ge=0, description="Restarts in a row that finish no row, before the job fails.")
     state: str | None = Field(None, description="Folder of what is remembered between jobs; any fsspec URL.")
     drain_seconds: float = Field(20, ge=0, description="How long running requests may finish after a stop.")
+    deadline: str | None = Field(
+        None,
+        description="When the run must be over: a time of day (`06:30`, the next one), a date with time, or a duration "
+        "(`7h30m`). What is not done then is for the next run.",
+    )
+    max_cost_usd: float | None = Field(None, gt=0, description="Most dollars of one run; needs cost.usd_per_hour.")
+
+
+class ApiPriceSpec(Section):
+    """Price of an API to compare with, in US dollars."""
+
+    usd_per_1m_input_tokens: float = Field(ge=0)
+    usd_per_1m_output_tokens: float = Field(ge=0)
 
 
 class CostSpec(Section):
     """What the hardware costs."""
 
     usd_per_hour: float = Field(ge=0, description="Price in US dollars of one replica for one hour.")
+    api: ApiPriceSpec | None = Field(None, description="What the same tokens would cost elsewhere, for comparison.")
+
+
+class BaselineSpec(Section):
+    """What may change from one run of this job to the next. A threshold that is not set is not looked at."""
+
+    on_breach: Literal["warn", "partial"] = Field(
+        "warn", description="Only say so, or end the run `partial` (exit code 3); results are complete all the same."
+    )
+    max_slowdown: float | None = Field(None, ge=0, description="Drop of total tokens/s, as a share: 0.2 is 20 %.")
+    max_cost_increase: float | None = Field(None, ge=0, description="Rise of dollars per 1,000 rows, as a share.")
+    max_error_increase: float | None = Field(None, ge=0, le=1, description="Rise of the share of failed rows.")
+    max_truncated_increase: float | None = Field(None, ge=0, le=1, description="Rise of the share of cut answers.")
+    max_empty_increase: float | None = Field(None, ge=0, le=1, description="Rise of the share of empty answers.")
+    max_repetitive_increase: float | None = Field(
+        None, ge=0, le=1, description="Rise of the share that repeats itself."
+    )
+    max_length_shift: float | None = Field(None, ge=0, description="Change of mean output tokens, as a share.")
 
 
 class JobSpec(Section):
@@ -289,6 +320,7 @@ class JobSpec(Section):
     output: OutputSpec
     run: RunSpec = Field(default_factory=lambda: RunSpec())
     cost: CostSpec | None = None
+    baseline: BaselineSpec = Field(default_factory=lambda: BaselineSpec())
 
     @model_validator(mode="after")
     def _model_for_vllm(self) -> JobSpec:

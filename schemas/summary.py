@@ -12,6 +12,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from schemas.figures import Distribution, Estimate
+
 State = Literal["completed", "failed", "refused", "partial", "running"]
 EXIT_CODES: dict[str, int] = {"completed": 0, "failed": 1, "refused": 2, "partial": 3}
 
@@ -130,6 +132,80 @@ class Cost(BaseModel):
     usd_per_1k_rows: float | None = None
     usd_per_1m_input_tokens: float | None = None
     usd_per_1m_output_tokens: float | None = None
+    usd_by_label: dict[str, float] = {}  # this run, by the labels of `engine_seconds`; adds up to `usd_this_run`
+    usd_at_api_price: float | None = None  # the tokens of the job at `cost.api`'s price
+
+
+class Saving(BaseModel):
+    """Work that this run did not have to do."""
+
+    rows: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    engine_seconds: float | None = None  # estimated, at this run's own speed; null if it generated nothing
+    usd: float | None = None  # these seconds at the price of a replica
+
+
+class Saved(BaseModel):
+    """What this run found done already."""
+
+    resume: Saving = Saving()  # rows from parts and journals of earlier runs
+    duplicates: Saving = Saving()  # rows that got the answer of an identical one
+    prefix_cache: Saving = Saving()  # prompt tokens whose KV cache was there (no rows, no output tokens)
+
+
+class Health(BaseModel):
+    """What may be wrong with answers, counted over all runs of the job; one answer may be counted under several."""
+
+    answers: int = 0  # rows that the engine has answered, copies included
+    empty: int = 0  # no text, or white space only
+    truncated: int = 0  # cut by max_tokens or by the context
+    invalid: int = 0  # not the JSON that was asked for
+    repetitive: int = 0  # zlib makes them more than 2.4 times smaller
+
+
+class Lengths(BaseModel):
+    """Tokens of the requests that this run generated."""
+
+    prompt_tokens: Distribution = Distribution()
+    output_tokens: Distribution = Distribution()
+
+
+class Timeline(BaseModel):
+    """This run over time, in at most 240 equal steps; every list has one value for each step."""
+
+    step_s: float = 0
+    running: list[float] = []  # mean requests in the engines
+    waiting: list[float] = []  # mean requests in the engines' own queues
+    kv_cache_usage: list[float | None] = []  # 0..1, mean of the fullest
+    prompt_tokens_per_s: list[float] = []
+    output_tokens_per_s: list[float] = []
+    rows_done: list[int] = []  # over all runs, at the end of the step
+
+
+class Memory(BaseModel):
+    """The most that one replica held at once in this run, in bytes; null if not known."""
+
+    host_peak_bytes: int | None = None  # resident, all its processes together
+    device_peak_bytes: int | None = None  # of its GPUs together
+
+
+class Change(BaseModel):
+    """One figure of two runs, side by side."""
+
+    figure: str
+    before: float | None
+    now: float | None
+    breach: str | None = None  # a sentence, if a threshold of `baseline` is exceeded
+
+
+class Previous(BaseModel):
+    """This run against the one before it of the same job name."""
+
+    ended: datetime  # when that one ended
+    same_settings: bool  # model, sampling, engine, version: else the figures compare two different things
+    settings: list[str] = []  # those that differ: "engine.max_num_seqs: 64 -> 128"
+    changes: list[Change] = []
 
 
 class Attempt(BaseModel):
@@ -181,5 +257,12 @@ class Summary(BaseModel):
     order: OrderFigures = OrderFigures()
     sizing: dict[str, Decision] = {}  # by setting
     cost: Cost
+    saved: Saved = Saved()
+    health: Health = Health()
+    lengths: Lengths = Lengths()
+    memory: Memory = Memory()
+    timeline: Timeline = Timeline()
+    foreseen: Estimate | None = None  # before this run began
+    previous: Previous | None = None  # null for a first run
     attempts: list[Attempt] = []
     shards: ShardCounts

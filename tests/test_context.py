@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from batchjobs.job import run_job
-from batchjobs.report import text
+from batchjobs.reports.text import text
 from batchjobs.spec import limited
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, batchjobs, read_output, run_here, summary_of, write_spec

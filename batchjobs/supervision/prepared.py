@@ -17,6 +17,7 @@ from batchjobs.planning.plan import check_overlap, compare, make_plan, read_data
 from batchjobs.rows.sampling import row_field_names
 from batchjobs.rows.tokens import load_tokenizer
 from batchjobs.settings.devices import Placement, placements
+from batchjobs.settings.history import learnt_lengths
 from batchjobs.settings.sizing import Decisions
 from batchjobs.settings.survey import decisions_for
 from batchjobs.spec import dump_job, resolve_references
@@ -26,7 +27,6 @@ from batchjobs.storage.lease import fenced
 from batchjobs.storage.lock import OutputLock, acquire
 from batchjobs.storage.output import OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan, read_summary
 from batchjobs.storage.store import Store, open_store
-from batchjobs.supervision.history import learnt_lengths
 from batchjobs.supervision.preflight import check_engine
 from schemas.job import JobSpec
 from schemas.plan import Plan

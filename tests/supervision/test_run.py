@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from batchjobs.leftovers import ATTEMPT, MARK, end_life, mark_of, marked, remove_marked
-from batchjobs.report import text
+from batchjobs.reports.text import text
 from batchjobs.status import describe, read_status
 from schemas.job import JobSpec
 from schemas.summary import Summary

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from batchjobs.accounts.lengths import OutputLengths
-from batchjobs.supervision.history import folder_of, newest_record, write_record
+from batchjobs.settings.history import folder_of, newest_record, write_record
 from schemas.history import HistoryRecord
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, run_here

@@ -1,4 +1,4 @@
-"""The summary for people: plain text for a terminal, markdown for the Prefect UI."""
+"""The summary in words: plain text for a terminal, markdown for the Prefect UI."""
 
 from __future__ import annotations
 

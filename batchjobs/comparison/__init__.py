@@ -1,0 +1,1 @@
+"""Two runs side by side: settings, speed, money, and how their answers differ."""

@@ -1,0 +1,1 @@
+"""What a run will need and take, before it begins: tokens, capacity, time, money."""
