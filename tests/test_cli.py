@@ -102,7 +102,7 @@ def test_init_writes_a_job_file_that_is_valid_and_never_overwrites(make_job: Mak
 def test_schema_is_a_json_schema_with_every_section() -> None:
     schema = json.loads(batchjobs("schema").stdout)
     assert set(schema["properties"]) == {
-        "name", "input", "prompt", "sampling", "model", "engine", "output", "run", "cost",
+        "name", "input", "prompt", "sampling", "model", "engine", "output", "run", "cost", "baseline",
     }  # fmt: skip
 
 
