@@ -267,6 +267,27 @@ def tune(
     typer.echo(f"Wrote {file}. It goes on with the output of {job_file}, whose answers it does not change.", err=True)
 
 
+bench = typer.Typer(
+    help="Measure what a feature of the engine is worth to a job, on a sample of its own rows.", no_args_is_help=True
+)
+app.add_typer(bench, name="bench")
+
+
+@bench.command(name="prefix-cache")
+def prefix_cache(
+    job_file: JobFile,
+    rows: Annotated[int, typer.Option(help="How many of the job's rows are the load.", min=1)] = 64,
+    as_json: AsJson = False,
+) -> None:
+    """Run the same load three times on one engine: cold cache, hot cache, independent prefixes. Writes nothing."""
+    from batchjobs.spec import load_job
+    from batchjobs.tuning.prefix_cache import bench_prefix_cache
+    from batchjobs.tuning.prefix_text import text
+
+    found = bench_prefix_cache(load_job(job_file), rows, _run_trial)
+    typer.echo(found.model_dump_json(indent=2) if as_json else text(found))
+
+
 def _run_trial(job: JobSpec) -> Summary:
     from batchjobs.terminal import Terminal
 

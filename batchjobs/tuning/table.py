@@ -36,22 +36,28 @@ def text(tuning: Tuning) -> str:
 
 
 def table(tuning: Tuning) -> list[str]:
-    """Aligned columns: numbers to the right, names and remarks to the left."""
-    variants = len({trial.setting.variant for trial in tuning.trials}) > 1
-    shown = [(name, cell) for name, cell in _COLUMNS if any(cell(trial) != "-" for trial in tuning.trials)]
-    rows = [[name for name, _ in shown], *([cell(trial) for _, cell in shown] for trial in tuning.trials)]
+    """A line for each setting, below the names of the columns."""
+    trials = tuning.trials
+    shown = [(name, cell) for name, cell in _COLUMNS if any(cell(trial) != "-" for trial in trials)]
+    rows = [[name for name, _ in shown], *([cell(trial) for _, cell in shown] for trial in trials)]
+    left = len({trial.setting.variant for trial in trials}) > 1
+    if left:
+        names = ["variant", *(name_of(trial.setting.variant) or "the job's own" for trial in trials)]
+        rows = [[name, *row] for name, row in zip(names, rows, strict=True)]
+    remarks = ["", *(_remark(trial, tuning) for trial in trials)]
+    return [f"{row}  {remark}".rstrip() for row, remark in zip(aligned(rows, int(left)), remarks, strict=True)]
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Cells in columns: the first `left` of them to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    names = ["variant", *(name_of(trial.setting.variant) or "as the job" for trial in tuning.trials)]
-    remarks = ["", *(_remark(trial, tuning) for trial in tuning.trials)]
-    left = max(map(len, names)) if variants else 0
     return [
-        "  ".join([
-            *([name.ljust(left)] if variants else []),
-            *(value.rjust(width) for value, width in zip(row, widths, strict=True)),
-            remark,
-        ]).rstrip()
-        for name, row, remark in zip(names, rows, remarks, strict=True)
-    ]  # fmt: skip
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
 
 
 def _remark(trial: Trial, tuning: Tuning) -> str:
