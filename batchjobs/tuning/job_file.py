@@ -30,19 +30,18 @@ def write_tuned(job_file: Path, settings: Settings, file: Path) -> None:
     Where the user's own text cannot be kept (an alias in the way, relative paths from another folder), all keys anew.
     """
     wanted = with_settings(load_job(job_file), settings)
-    text = job_file.read_text(encoding="utf-8")
-    for name, value in settings.items():
-        text = _with_key(text, name, value)
-    file.write_text(text, encoding="utf-8")
-    if not _says(file, wanted):
-        text = f"# From {job_file.name}, with settings tuned.\n{dump_job(wanted)}"
-        file.write_text(text, encoding="utf-8")
+    if not _edited(job_file.read_text(encoding="utf-8"), settings, file, wanted):
+        file.write_text(f"# From {job_file.name}, with settings tuned.\n{dump_job(wanted)}", encoding="utf-8")
 
 
-def _says(file: Path, wanted: JobSpec) -> bool:
+def _edited(text: str, settings: Settings, file: Path, wanted: JobSpec) -> bool:
+    """Write the text with these keys changed; whether the file then says what is wanted."""
     try:
+        for name, value in settings.items():
+            text = _with_key(text, name, value)
+        file.write_text(text, encoding="utf-8")
         return load_job(file) == wanted
-    except SpecError:
+    except (SpecError, yaml.YAMLError):
         return False
 
 
