@@ -32,10 +32,15 @@ class Axis:
 
 def seqs_axis(room: Room, own: int | None, asked: Sequence[int]) -> Axis:
     """`max_num_seqs`: what was asked for, else a quarter, half, all and twice of what fits, and the job's own."""
-    first = room.derived or own or _FIRST
-    values = set(asked) or {max(1, first // 4), max(1, first // 2), first, 2 * first, own or first}
+    values = set(asked) or _around(room.derived or own or _FIRST, own)
     skipped = {value: why for value in sorted(values) if (why := _no_room(room, value)) is not None}
     return Axis(sorted(values - skipped.keys()), skipped)
+
+
+def _around(first: int, own: int | None) -> set[int]:
+    """None so near to the job's own that it would tell nothing new."""
+    values = {max(1, first // 4), max(1, first // 2), first, 2 * first}
+    return values if own is None else {own, *(value for value in values if not 0.8 * own < value < 1.25 * own)}
 
 
 def _no_room(room: Room, seqs: int) -> str | None:

@@ -15,7 +15,8 @@ def at(seqs: int, tokens: int | None = None, **known: object) -> Trial:
 
 def test_sequences_are_tried_around_what_fits_with_the_jobs_own_among_them() -> None:
     assert seqs_axis(Room(derived=64), None, ()).values == [16, 32, 64, 128]
-    assert seqs_axis(Room(derived=64), 100, ()).values == [16, 32, 64, 100, 128]
+    assert seqs_axis(Room(derived=64), 96, ()).values == [16, 32, 64, 96, 128]
+    assert seqs_axis(Room(derived=121), 64, ()).values == [30, 64, 121, 242]  # 60 would tell nothing new
     assert seqs_axis(Room(derived=1), None, ()).values == [1, 2]
     assert seqs_axis(Room(), None, ()).values == [64, 128, 256, 512]
     assert seqs_axis(Room(), 8, ()).values == [2, 4, 8, 16]

@@ -50,8 +50,8 @@ def test_the_numbers_are_told_with_what_they_mean() -> None:
         "8.0",
         "138",
     ]
-    assert "worth 20% of the time against rows that share nothing" in shown
-    assert "50% more" in shown
+    assert "saves 20% of the time that rows which share nothing take" in shown
+    assert "saves 50% of the rest" in shown
     assert "shortens prefill, not decode" in shown
     assert "fills a block" not in shown
     assert "more than" not in shown
