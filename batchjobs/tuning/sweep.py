@@ -75,8 +75,8 @@ class _Sweep:
             if why is not None:
                 self.trials.append(Trial(setting=setting, outcome="skipped", reason=why))
                 continue
+            self.tell(f"[{self.started + 1} of at most {self.starts} starts] {name_of(setting)} …")
             self.started += self.wanted.runs
-            self.tell(f"[{self.started} of at most {self.starts} starts] {name_of(setting)} …")
             job = job_of(self.job, setting.variant)
             self.trials.append(measure(job, setting, room.learnt, self.wanted.runs, self.run))
             self.tell(f"  {line(self.trials[-1])}")
