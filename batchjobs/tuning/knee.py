@@ -53,3 +53,15 @@ def notes_on(knee: Knee, trials: Sequence[Trial]) -> list[str]:
             "Try more with --max-num-seqs."
         ]
     return []
+
+
+def note_on_noise(trials: Sequence[Trial], within: float) -> list[str]:
+    """Whether runs of one setting differ by more than what decides between settings."""
+    ranges = [trial.total_tokens_per_s_range for trial in trials if trial.total_tokens_per_s_range is not None]
+    most = max((1 - low / high for low, high in ranges), default=0.0)
+    if most <= within:
+        return []
+    return [
+        f"Runs of one setting differ by up to {most:.0%}, more than the {within:.0%} that decide: something else uses "
+        "the machine, or the sample is too small. More --repeat, more --rows or a quieter machine would tell better."
+    ]

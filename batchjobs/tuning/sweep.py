@@ -14,7 +14,7 @@ from pathlib import Path
 from batchjobs.settings.device import find_device
 from batchjobs.settings.profiles import engine_version
 from batchjobs.tuning.axes import Axis, Room, known_to_fail, seqs_axis, tokens_axis, variants
-from batchjobs.tuning.knee import knee_of, notes_on
+from batchjobs.tuning.knee import knee_of, note_on_noise, notes_on
 from batchjobs.tuning.rows import on_sample, write_sample
 from batchjobs.tuning.survey import room_of, survey
 from batchjobs.tuning.table import line, name_of
@@ -161,6 +161,7 @@ def _notes(tuning: Tuning) -> Iterator[str]:
     if own is None:
         return
     yield from notes_on(own, tuning.trials)
+    yield from note_on_noise(tuning.trials, tuning.within)
     for knee in tuning.knees:
         gain = knee.total_tokens_per_s / own.total_tokens_per_s - 1
         if not knee.setting.variant.is_own and gain > tuning.within:

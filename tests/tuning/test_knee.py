@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batchjobs.tuning.knee import knee_of, notes_on
+from batchjobs.tuning.knee import knee_of, note_on_noise, notes_on
 from schemas.tuning import Setting, Trial, Variant
 
 OWN, FP8 = Variant(), Variant(kv_cache_dtype="fp8")
@@ -49,3 +49,13 @@ def test_a_knee_at_the_edge_of_what_was_tried_is_said_so() -> None:
     assert "a smaller one may be" in notes(100, 101, 102)
     assert "still rising" in notes(100, 200, 300)
     assert notes(100, 200, 201) == ""
+
+
+def test_runs_that_differ_by_more_than_what_decides_are_told() -> None:
+    def notes(low: float, high: float) -> list[str]:
+        return note_on_noise([measured(8, low).model_copy(update={"total_tokens_per_s_range": (low, high)})], 0.05)
+
+    assert notes(960, 1000) == []
+    (note,) = notes(800, 1000)
+    assert note.startswith("Runs of one setting differ by up to 20%, more than the 5% that decide")
+    assert note_on_noise([measured(8, 100)], 0.05) == []
