@@ -37,6 +37,9 @@ JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="Job file (YAML).",
 Output = Annotated[
     str, typer.Argument(metavar="OUT", help="Output folder of a job, or any fsspec URL.", show_default=False)
 ]
+Force = Annotated[
+    bool, typer.Option("--force", help="Run though deadline or budget cannot be met; it stops in time all the same.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
 
 
@@ -49,6 +52,7 @@ def run(
     frozen_input: Annotated[
         bool, typer.Option(help="Finish what was planned, though files have arrived since.")
     ] = False,
+    force: Force = False,
     prefect: Annotated[
         bool | None, typer.Option(help="Through the Prefect flow; default: if a Prefect API is configured.")
     ] = None,
@@ -61,20 +65,24 @@ def run(
     job = load_job(job_file)
     job = limited(job, limit) if limit is not None else job
     with Terminal() as terminal:
-        summary = _run_through_prefect(job, frozen_input, terminal, prefect) or _run_here(job, frozen_input, terminal)
+        summary = _run_through_prefect(job, frozen_input, force, terminal, prefect) or _run_here(
+            job, frozen_input, force, terminal
+        )
     _print_summary(summary, as_json)
     raise typer.Exit(summary.exit_code)
 
 
-def _run_here(job: JobSpec, frozen_input: bool, terminal: object) -> Summary:
+def _run_here(job: JobSpec, frozen_input: bool, force: bool, terminal: object) -> Summary:
     from batchjobs.job import run_job
     from batchjobs.terminal import Terminal
 
     assert isinstance(terminal, Terminal)
-    return run_job(job, terminal, frozen_input)
+    return run_job(job, terminal, frozen_input, force)
 
 
-def _run_through_prefect(job: JobSpec, frozen_input: bool, terminal: object, wanted: bool | None) -> Summary | None:
+def _run_through_prefect(
+    job: JobSpec, frozen_input: bool, force: bool, terminal: object, wanted: bool | None
+) -> Summary | None:
     """The summary, or None when the job is to run without Prefect."""
     if wanted is False:
         return None
@@ -89,7 +97,7 @@ def _run_through_prefect(job: JobSpec, frozen_input: bool, terminal: object, wan
         return None
     from flows.batch_inference import run_in_process
 
-    return run_in_process(job, frozen_input, terminal)
+    return run_in_process(job, frozen_input, terminal, force)
 
 
 def _print_summary(summary: Summary, as_json: bool) -> None:
@@ -167,6 +175,7 @@ def verify(output: Output, as_json: AsJson = False) -> None:
 def retry_failed(
     output: Output,
     code: Annotated[list[str] | None, typer.Option(help="Error code to retry; may be repeated.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Run failed rows again; only their parts are replaced, one atomic step each. Default: not what must fail again."""
@@ -174,7 +183,7 @@ def retry_failed(
     from batchjobs.terminal import Terminal
 
     with Terminal() as terminal:
-        summary = retry_failed(output, code or [], terminal)
+        summary = retry_failed(output, code or [], terminal, force)
     _print_summary(summary, as_json)
     raise typer.Exit(summary.exit_code)
 
@@ -197,13 +206,14 @@ def submit(
     job_file: JobFile,
     deployment: Annotated[str, typer.Option(help="Prefect deployment that runs the job.")] = "batch-inference/adhoc",
     tag: Annotated[list[str] | None, typer.Option(help="Tag of the flow run; may be repeated.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Start an ad-hoc run of a job on a Prefect worker, and return at once."""
     from batchjobs.spec import load_job
     from flows.submit import submit as submit_job
 
-    submitted = submit_job(load_job(job_file), deployment, tag or [])
+    submitted = submit_job(load_job(job_file), deployment, tag or [], force)
     known = {"id": str(submitted.id), "name": submitted.name, "url": submitted.url}
     typer.echo(
         json.dumps(known, indent=2)
