@@ -163,6 +163,28 @@ def verify(output: Output, as_json: AsJson = False) -> None:
     raise typer.Exit(0 if proof.complete else 1)
 
 
+@app.command()
+def report(
+    output: Output,
+    file: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write it here; default: OUT/_batchjobs/report.html.")
+    ] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the summary as markdown, write nothing.")
+    ] = False,
+) -> None:
+    """Write a page that tells a run to somebody who was not there, with pictures; print where it is. Needs no GPU."""
+    if as_markdown:
+        from batchjobs.reports.source import open_source
+        from batchjobs.reports.text import markdown
+
+        typer.echo(markdown(open_source(output).summary))
+    else:
+        from batchjobs.reports.page import write_report
+
+        typer.echo(write_report(output, file))
+
+
 @app.command(name="retry-failed")
 def retry_failed(
     output: Output,
