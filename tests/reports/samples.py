@@ -87,10 +87,10 @@ def previous(**changes: Any) -> Previous:
     """The night before was faster."""
     figures = (
         (
-            "rate.total_tokens_per_s",
+            "total tokens/s",
             31_204.0,
             24_871.0,
-            "rate.total_tokens_per_s fell by 20.3%, more than max_slowdown 15%.",
+            "Total tokens/s fell by 20.3%, more than max_slowdown 15%.",
         ),
         ("cost.usd_per_1k_rows", 0.00451, 0.00524, None),
         ("error_rate", 0.0021, 0.0019, None),
@@ -129,11 +129,11 @@ def full_summary(**changes: Any) -> Summary:
         "latency": Latency(queue_s=Percentiles(p50=2.1, p95=6.6, p99=9.8),
                            ttft_s=Percentiles(p50=2.3, p95=6.9, p99=10.4),
                            tpot_s=Percentiles(p50=0.034, p95=0.051, p99=0.066)),
-        "engine": EngineFigures(kind="vllm", version="0.32.0", replicas=1, max_num_seqs=256, max_num_batched_tokens=8_192,
-                                max_model_len=4_096, kv_cache_tokens=412_560, kv_cache_usage_peak=0.983,
-                                prefix_cache_hit_rate=0.381, preemptions=1_204),
+        "engine": EngineFigures(kind="vllm", version="0.32.0", replicas=1, max_num_seqs=256,
+                                max_num_batched_tokens=8_192, max_model_len=4_096, kv_cache_tokens=412_560,
+                                kv_cache_usage_peak=0.983, prefix_cache_hit_rate=0.381, preemptions=1_204),
         "order": OrderFigures(strategy="prefix", reason="38% of the prompt tokens looked at are shared prefixes"),
-        "sizing": {"max_num_seqs": Decision(value=256, reason="412,560 tokens of KV cache hold 1,611 at P95; vLLM's own."),
+        "sizing": {"max_num_seqs": Decision(value=256, reason="What the KV cache holds at P95."),
                    "enforce_eager": Decision(value=False, reason="Compiling pays from 4,000 rows on."),
                    "max_num_batched_tokens": Decision(value=None, reason="Nothing is known of this GPU.")},
         "cost": Cost(usd_total=5.78, usd_this_run=5.04, usd_per_1k_rows=0.00616, usd_per_1m_input_tokens=0.0361,
