@@ -73,13 +73,18 @@ def _over_time(
         _ticks(axes, share)
         axes.annotate(unit, (1, 0), (0, -21), "axes fraction", "offset points", ha="right", va="bottom", color=MUTED)
         _without_last_label(axes)
-        peak, mean = float(np.nanmax(values[0])), float(np.nanmean(values[0]))
-        told = f"mean {mean:.1%}, peak {peak:.1%}" if share else f"mean {mean:,.0f}, peak {peak:,.0f}"
-        told = f"running: {told} of {level:,.0f} at once" if level is not None else told
+        figures = [_figures(own, share) for own in values]
         named = [(colour, own) for colour, (own, _) in zip(("blue", "amber"), series, strict=False) if own]
-        return Plot(
-            title, inline(figure, name, title, f"Over {_span(timeline) / length:.1f} {unit}: {told}."), named, told
-        )
+        if level is not None and named:
+            named.append(("dash", f"limit {level:,.0f}"))
+        told = "; ".join(f"{own} {words}".strip() for (own, _), words in zip(series, figures, strict=True))
+        words = f"Over {_span(timeline) / length:.1f} {unit}: {told}."
+        return Plot(title, inline(figure, name, title, words), named, "" if named else figures[0])
+
+
+def _figures(values: np.ndarray, share: bool) -> str:
+    mean, peak = float(np.nanmean(values)), float(np.nanmax(values))
+    return f"mean {mean:.1%}, peak {peak:.1%}" if share else f"mean {mean:,.0f}, peak {peak:,.0f}"
 
 
 def _span(timeline: Timeline) -> float:

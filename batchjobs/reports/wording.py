@@ -36,7 +36,9 @@ def money(usd: float | None) -> str:
         return UNKNOWN
     if usd >= 1000:
         return f"${usd:,.0f}"
-    return f"${usd:,.2f}" if usd >= 1 or usd == 0 else f"${usd:.3g}" if usd >= 0.0001 else f"${usd:.1e}"
+    if usd >= 1 or usd == 0:
+        return f"${usd:,.2f}"
+    return f"${usd:#.3g}" if usd >= 0.0001 else f"${usd:.1e}"
 
 
 def seconds(length: float | None) -> str:

@@ -166,7 +166,7 @@ def test_empty_answers_have_examples_and_a_column_that_is_not_kept_is_not_missed
     job = make_job(input={"id_column": "id"}, engine={"echo": {"answer": " "}}, output={"keep_columns": []})
     run_here(job)
     text = shown(report_of(job.output.path))
-    assert "Empty, for example row 0 · 1 tokens white space only" in text
+    assert "Empty, for example row 0 · 1 token white space only" in text
     assert "id-0" not in text
 
 
