@@ -174,15 +174,18 @@ def report(
     ] = False,
 ) -> None:
     """Write a page that tells a run to somebody who was not there, with pictures; print where it is. Needs no GPU."""
+    from batchjobs.storage.store import open_store
+
+    store = open_store(output)
     if as_markdown:
         from batchjobs.reports.source import open_source
         from batchjobs.reports.text import markdown
 
-        typer.echo(markdown(open_source(output).summary))
+        typer.echo(markdown(open_source(store).summary))
     else:
         from batchjobs.reports.page import write_report
 
-        typer.echo(write_report(output, file))
+        typer.echo(write_report(store, file))
 
 
 @app.command(name="retry-failed")

@@ -19,22 +19,22 @@ from batchjobs.reports.plots import length_plot, timeline_plots
 from batchjobs.reports.redact import Redactor
 from batchjobs.reports.source import open_source
 from batchjobs.storage.output import REPORT
-from batchjobs.storage.store import storage_errors
+from batchjobs.storage.store import Store, storage_errors
 from schemas.plan import Plan
 from schemas.summary import Summary
 
 
-def write_report(output: str, file: Path | None = None) -> str:
-    """Write the report of an output folder into it, or into a file elsewhere. Returns where it is.
+def write_report(store: Store, file: Path | None = None) -> str:
+    """Write the report of an output folder into it, or into a local file. Returns where it is.
 
     Raises OutputError for a folder that is no output of ours, StorageFailed if it cannot be read or written.
     """
-    source = open_source(output)
+    source = open_source(store)
     page = render(source.summary, source.plan, gather(source.parts), source.spec)
     data = page.encode("utf-8", "replace")  # half a surrogate pair has no UTF-8
     if file is None:
-        source.store.publish(REPORT, data, replace=True)
-        return f"{source.store.url}/{REPORT}"
+        store.publish(REPORT, data, replace=True)
+        return f"{store.url}/{REPORT}"
     with storage_errors("write", file):
         file.write_bytes(data)
     return str(file)

@@ -10,7 +10,7 @@ import yaml
 from batchjobs.reports.interim import interim_summary
 from batchjobs.reports.parts import Parts, open_parts
 from batchjobs.storage.output import SPEC, not_ours, read_plan, read_summary
-from batchjobs.storage.store import Store, open_store
+from batchjobs.storage.store import Store
 from schemas.plan import Plan
 from schemas.summary import Summary
 
@@ -19,22 +19,20 @@ from schemas.summary import Summary
 class Source:
     """An output folder, opened."""
 
-    store: Store
     plan: Plan
     parts: Parts
     spec: dict[str, Any]  # the job file as it is stored, with whatever secrets a person wrote into it
     summary: Summary  # of the latest run; while there is none, what parts and attempts tell
 
 
-def open_source(output: str) -> Source:
+def open_source(store: Store) -> Source:
     """Raises OutputError for a folder that is no output of ours."""
-    store = open_store(output)
     plan = read_plan(store)
     if plan is None:
         raise not_ours(store)
     parts, spec = open_parts(store, plan), _spec(store)
     summary = read_summary(store) or interim_summary(store, plan, parts.commits, str(spec.get("name", "job")))
-    return Source(store, plan, parts, spec, summary)
+    return Source(plan, parts, spec, summary)
 
 
 def _spec(store: Store) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from batchjobs.reports.evidence import gather
 from batchjobs.reports.page import render
 from batchjobs.reports.source import open_source
 from batchjobs.spec import parse_job
+from batchjobs.storage.store import open_store
 from tests.conftest import run_here, text_table
 from tests.reports.samples import full_summary
 
@@ -44,7 +45,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "sampling": {"max_tokens": 100}, "engine": {"kind": "echo"}, "output": {"path": str(folder / "out")},
     }  # fmt: skip
     run_here(parse_job(job))
-    source = open_source(str(folder / "out"))
+    source = open_source(open_store(str(folder / "out")))
     file = folder / "report.html"
     file.write_text(render(full_summary(), source.plan, gather(source.parts), source.spec))
     return file

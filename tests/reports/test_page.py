@@ -19,6 +19,7 @@ from batchjobs.reports.evidence import Evidence, gather
 from batchjobs.reports.page import render, write_report
 from batchjobs.reports.source import Source, open_source
 from batchjobs.spec import parse_job
+from batchjobs.storage.store import open_store
 from batchjobs.verify import verify_output
 from schemas.summary import Attempt, Rows, Summary
 from tests.conftest import MakeJob, run_here, text_table
@@ -57,7 +58,7 @@ def shown(page: str) -> str:
 
 
 def report_of(output: str | Path) -> str:
-    return Path(write_report(str(output))).read_text()
+    return Path(write_report(open_store(str(output)))).read_text()
 
 
 def drawn(source: Source, summary: Summary, evidence: Evidence | None = None, **spec: Any) -> str:
@@ -70,7 +71,7 @@ def test_a_report_lies_in_the_output_folder_and_its_path_is_printed(finished: Pa
     assert told.exit_code == 0, told.output
     assert file == finished / "_batchjobs" / "report.html"
     elsewhere = tmp_path / "elsewhere.html"
-    assert write_report(str(finished), elsewhere) == str(elsewhere)
+    assert write_report(open_store(str(finished)), elsewhere) == str(elsewhere)
     assert elsewhere.read_bytes() == file.read_bytes(), "the same output gives the same page"
     assert verify_output(str(finished)).complete, "a report is no part of the results"
 
@@ -99,7 +100,7 @@ def test_a_real_run_is_told_with_examples_of_its_errors_and_its_slowest_rows(fin
 
 
 def test_everything_that_a_summary_can_know_is_on_the_page(finished: Path) -> None:
-    page = drawn(open_source(str(finished)), full_summary())
+    page = drawn(open_source(open_store(str(finished))), full_summary())
     text = shown(page)
     for words in (
         "partial", "2.3%", "2 h 01 min", "$0.00616", "NVIDIA H100 80GB HBM3", "Host 9.0 GiB, GPU 73.0 GiB",
@@ -115,7 +116,7 @@ def test_everything_that_a_summary_can_know_is_on_the_page(finished: Path) -> No
 
 
 def test_what_an_old_summary_does_not_know_is_called_so_and_never_0(finished: Path) -> None:
-    source = open_source(str(finished))
+    source = open_source(open_store(str(finished)))
     rows = Rows(planned=10, total=10, ok=10, generated=10)
     text = shown(drawn(source, bare_summary(rows=rows), Evidence()))
     for words in (
@@ -191,21 +192,21 @@ def test_a_damaged_part_is_named_and_the_rest_is_shown(finished: Path) -> None:
 
 def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="is not an output of batchjobs"):
-        write_report(str(tmp_path))
+        write_report(open_store(str(tmp_path)))
     assert not list(tmp_path.iterdir())
 
 
 def test_ten_thousand_attempts_make_a_short_list_that_keeps_those_with_trouble(finished: Path) -> None:
     many = [Attempt(replica=0, attempt=n, started=BEGAN, held_s=1, cause="done") for n in range(1, 10_001)]
     many[4] = many[4].model_copy(update={"cause": "hang", "failure": "silent for 120 s"})
-    page = drawn(open_source(str(finished)), full_summary(attempts=many))
+    page = drawn(open_source(open_store(str(finished))), full_summary(attempts=many))
     assert "hang: silent for 120 s" in shown(page)
     assert "9,970 more attempts are not shown: 10,000 in all" in shown(page)
     assert len(page) < 300_000
 
 
 def test_a_baseline_is_judged_only_where_the_job_sets_thresholds(finished: Path) -> None:
-    source, summary = open_source(str(finished)), full_summary()
+    source, summary = open_source(open_store(str(finished))), full_summary()
     assert summary.previous is not None
     calm = [change.model_copy(update={"breach": None}) for change in summary.previous.changes]
     summary.previous = summary.previous.model_copy(update={"changes": calm, "same_settings": True})
@@ -215,7 +216,7 @@ def test_a_baseline_is_judged_only_where_the_job_sets_thresholds(finished: Path)
 
 def test_secrets_stay_out(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_SECRET", "resolved-secret")
-    source = open_source(str(finished))
+    source = open_source(open_store(str(finished)))
     died = full_summary().attempts[0].model_copy(update={"evidence": ["403 for resolved-secret and written-secret"]})
     page = drawn(
         source,
@@ -234,11 +235,11 @@ def test_secrets_stay_out(finished: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_half_a_surrogate_pair_in_a_name_does_not_stop_the_report(finished: Path) -> None:
-    page = drawn(open_source(str(finished)), full_summary(job="cut \ud83d here"))
+    page = drawn(open_source(open_store(str(finished))), full_summary(job="cut \ud83d here"))
     assert "cut ? here" in page.encode("utf-8", "replace").decode()
 
 
 def test_a_report_of_an_object_store_is_put_there(make_job: MakeJob, s3: dict[str, Any]) -> None:
     job = make_job(output={"path": "s3://lake/report", "storage_options": s3})
     run_here(job)
-    assert write_report("s3://lake/report") == "s3://lake/report/_batchjobs/report.html"
+    assert write_report(open_store("s3://lake/report")) == "s3://lake/report/_batchjobs/report.html"
