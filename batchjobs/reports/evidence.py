@@ -43,7 +43,7 @@ class Evidence:
 
 def gather(parts: Parts) -> Evidence:
     """Look at the parts: all of a small job, a sample that is spread evenly over a large one."""
-    numbers, examples = _numbers(parts), find_examples(parts, parts.spread(MOST_PARTS))
+    numbers, examples = _numbers(parts), find_examples(parts)
     with_texts(parts, [*numbers.slowest, *(row for rows in examples.unhealthy.values() for row in rows)])
     return Evidence(parts.rows, len(parts.commits), numbers, examples, parts.id_column, sorted(parts.unreadable))
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
 import polars as pl
 
 from batchjobs.reports.parts import Parts
-from schemas.records import Status
+from batchjobs.rows.health import is_repetitive
+from schemas.records import GOOD_FINISH_REASONS
 
 EXAMPLES = 3  # of a kind
 EXCERPT = 240  # characters
-REPETITIVE = 2.4  # bytes of a text over bytes of its zlib form: where Whisper calls a transcript repetitive
-_SEARCHED_ROWS = 20_000  # whose text is looked at for empty and repetitive answers
-_SEARCHED_CHARACTERS = 64 * 2**20
 
 
 @dataclass
@@ -37,16 +34,15 @@ class Examples:
 
     errors: dict[str, list[Row]] = field(default_factory=dict)  # by error code
     unhealthy: dict[str, list[Row]] = field(default_factory=dict)  # truncated, empty, repetitive
-    searched: int = 0  # answers whose text was looked at, for empty and repetitive ones
 
 
-def find_examples(parts: Parts, spread: list[int]) -> Examples:
-    """Commit records tell which parts have errors and cut answers; other trouble is searched in the shards `spread`."""
+def find_examples(parts: Parts) -> Examples:
+    """The first rows of each kind. Commit records tell which parts have some, so only those are read."""
     codes = sorted({code for commit in parts.commits for code in commit.errors})
-    found = Examples({code: list(islice(_failed(parts, code), EXAMPLES)) for code in codes})
-    found.unhealthy["truncated"] = list(islice(_truncated(parts), EXAMPLES))
-    _search(parts, spread, found)
-    return found
+    return Examples(
+        {code: list(islice(_failed(parts, code), EXAMPLES)) for code in codes},
+        {kind: list(islice(_unhealthy(parts, kind), EXAMPLES)) for kind in _UNHEALTHY},
+    )
 
 
 def _failed(parts: Parts, code: str) -> Iterator[Row]:
@@ -57,41 +53,23 @@ def _failed(parts: Parts, code: str) -> Iterator[Row]:
                     yield Row(values["row"], _id(values), excerpt(values["error"]), values["prompt_tokens"])
 
 
-def _truncated(parts: Parts) -> Iterator[Row]:
+def _unhealthy(parts: Parts, kind: str) -> Iterator[Row]:
+    is_one = _UNHEALTHY[kind]
     for commit in parts.commits:
-        if commit.warnings:
-            for batch in parts.batches(commit.shard, ("row", "warning")):
-                yield from map(Row, batch.filter(pl.col("warning").is_not_null())["row"].head(EXAMPLES).to_list())
+        if getattr(commit.health, kind):
+            for batch in parts.batches(commit.shard, ("row", "finish_reason", "output")):
+                answers = batch.filter(pl.col("finish_reason").is_in(list(GOOD_FINISH_REASONS)))
+                for row, reason, text in answers.select("row", "finish_reason", "output").iter_rows():
+                    if is_one(reason, text or ""):
+                        yield Row(row)
 
 
-def _search(parts: Parts, shards: list[int], found: Examples) -> None:
-    """Answers that are empty or repeat themselves, in a bounded number of texts."""
-    empty = found.unhealthy["empty"] = []
-    repetitive = found.unhealthy["repetitive"] = []
-    characters = 0
-    for row, text in _answers(parts, shards):
-        found.searched += 1
-        characters += len(text)
-        if not text.strip():
-            empty.append(Row(row))
-        elif len(repetitive) < EXAMPLES and is_repetitive(text):
-            repetitive.append(Row(row))
-        if found.searched == _SEARCHED_ROWS or characters > _SEARCHED_CHARACTERS:
-            break
-    del empty[EXAMPLES:]
-
-
-def _answers(parts: Parts, shards: list[int]) -> Iterator[tuple[int, str]]:
-    for shard in shards:
-        for batch in parts.batches(shard, ("row", "status", "output")):
-            good = batch.filter((pl.col("status") == Status.OK) & pl.col("output").is_not_null())
-            yield from zip(good["row"].to_list(), good["output"].to_list(), strict=True)
-
-
-def is_repetitive(text: str) -> bool:
-    """Whether zlib makes the text more than 2.4 times smaller."""
-    data = text.encode("utf-8", "replace")
-    return len(data) > REPETITIVE * len(zlib.compress(data))
+# As `rows.health` counts them: what the engine says of the answer's end, and its text.
+_UNHEALTHY: dict[str, Callable[[str, str], bool]] = {
+    "truncated": lambda reason, text: reason == "length",
+    "empty": lambda reason, text: not text.strip(),
+    "repetitive": lambda reason, text: reason == "repetition" or is_repetitive(text),
+}
 
 
 def with_texts(parts: Parts, rows: Iterable[Row]) -> None:
@@ -113,5 +91,8 @@ def _id(values: dict[str, object]) -> str | None:
 
 
 def excerpt(text: str | None, most: int = EXCERPT) -> str | None:
-    """The first characters of a text."""
-    return text if text is None or len(text) <= most else text[:most].rstrip() + " …"
+    """The text; of a long one the beginning and, since that is where answers go astray, the end."""
+    if text is None or len(text) <= most:
+        return text
+    end = most // 3
+    return f"{text[: most - end].rstrip()} … {text[-end:].lstrip()}"

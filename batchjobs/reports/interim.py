@@ -11,6 +11,7 @@ from schemas.summary import (
     Cost,
     EngineFigures,
     EngineSeconds,
+    Health,
     Latency,
     Rate,
     Rows,
@@ -43,6 +44,7 @@ def interim_summary(store: Store, plan: Plan, commits: list[Commit], name: str) 
         ),
         errors=added(commit.errors for commit in commits),
         warnings=added(commit.warnings for commit in commits),
+        health=Health(**added(commit.health.model_dump() for commit in commits)),
         tokens=Tokens(
             prompt=tokens.get("prompt", 0),
             output=tokens.get("output", 0),

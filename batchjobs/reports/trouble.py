@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from batchjobs.reports.evidence import Evidence
 from batchjobs.reports.examples import Row
 from batchjobs.reports.views import Table
-from batchjobs.reports.wording import UNKNOWN, count, instant, plural, ratio, seconds
+from batchjobs.reports.wording import UNKNOWN, count, instant, ratio, seconds
 from schemas.records import ErrorCode
 from schemas.summary import Attempt, Percentiles, Summary
 
@@ -25,7 +25,7 @@ class Group:
     count: str
     share: str
     rows: list[Row]
-    note: str = ""  # why there are no rows to show
+    note: str = ""  # what the kind is
     mark: str = ""
 
 
@@ -61,18 +61,19 @@ def health(summary: Summary, evidence: Evidence) -> list[Group]:
         ("truncated", cut, "by max_tokens or by the context"),
         ("empty", h.empty if known else None, "no text, or white space only"),
         ("invalid", invalid, "not the JSON that was asked for; examples are with the errors"),
-        ("repetitive", h.repetitive if known else None, "zlib makes the text more than 2.4 times smaller"),
+        ("repetitive", h.repetitive if known else None, "zlib makes the end of the text more than 2.4 times smaller"),
     )
-    groups = []
-    for name, number, meaning in kinds:
-        rows = examples.unhealthy.get(name, [])
-        share = UNKNOWN if number is None else ratio(number, answers)
-        searched = f"; none among the {plural(examples.searched, 'answer')} that were searched"
-        unseen = name in ("empty", "repetitive") and number != 0 and not rows and examples.searched
-        groups.append(
-            Group(name, count(number), share, rows, meaning + (searched if unseen else ""), "warn" if number else "")
+    return [
+        Group(
+            name,
+            count(number),
+            UNKNOWN if number is None else ratio(number, answers),
+            examples.unhealthy.get(name, []),
+            meaning,
+            "warn" if number else "",
         )
-    return groups
+        for name, number, meaning in kinds
+    ]
 
 
 def attempts(summary: Summary) -> Attempts:
