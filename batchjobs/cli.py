@@ -171,6 +171,31 @@ def verify(output: Output, as_json: AsJson = False) -> None:
     raise typer.Exit(0 if proof.complete else 1)
 
 
+@app.command()
+def report(
+    output: Output,
+    file: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write it here; default: OUT/_batchjobs/report.html.")
+    ] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the summary as markdown, write nothing.")
+    ] = False,
+) -> None:
+    """Write a page that tells a run to somebody who was not there, with pictures; print where it is. Needs no GPU."""
+    from batchjobs.storage.store import open_store
+
+    store = open_store(output)
+    if as_markdown:
+        from batchjobs.reports.source import open_source
+        from batchjobs.reports.text import markdown
+
+        typer.echo(markdown(open_source(store).summary))
+    else:
+        from batchjobs.reports.page import write_report
+
+        typer.echo(write_report(store, file))
+
+
 @app.command(name="retry-failed")
 def retry_failed(
     output: Output,
@@ -302,7 +327,7 @@ def _run_trial(job: JobSpec) -> Summary:
     from batchjobs.terminal import Terminal
 
     with Terminal() as terminal:
-        return _run_here(job, False, terminal)
+        return _run_here(job, False, False, terminal)
 
 
 def _version(wanted: bool) -> None:

@@ -19,7 +19,7 @@ from batchjobs.errors import BatchjobsError, Refused
 from batchjobs.job import PreparedJob
 from batchjobs.supervision.progress import Reporter, Silent
 from flows.api import give_up_on_api
-from flows.artifacts import PrefectReporter, publish_summary
+from flows.artifacts import PrefectReporter, draw_report, publish_summary
 from flows.logs import batchjobs_log_in_run, expect_failed_states, show_url
 from schemas.job import JobSpec
 from schemas.summary import EXIT_CODES, Summary
@@ -125,8 +125,9 @@ def run(work: Work) -> State[None]:
 def summarise(work: Work) -> State[None]:
     """Account for rows, tokens, seconds and money."""
     state = _done(work, work.summarise)
-    if work.summary is not None:
-        publish_summary(work.summary)
+    if work.summary is not None and work.prepared is not None:
+        changed = work.prepared.stored is None  # a run with nothing to do changes no file
+        publish_summary(work.summary, draw_report(work.prepared.store) if changed else None)
     return state
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from batchjobs.accounts.latency import LatencyHistogram
+from batchjobs.accounts.histogram import Histogram
 from batchjobs.storage.checkpoint import Commit
 
 
@@ -118,12 +118,12 @@ class RunFigures:
         told = [attempt.last["order"] for attempt in self.attempts if attempt.last.get("order")]
         return told[-1] if told else {}
 
-    def latency(self) -> dict[str, LatencyHistogram]:
+    def latency(self) -> dict[str, Histogram]:
         """Latencies of all attempts."""
-        merged: dict[str, LatencyHistogram] = {}
+        merged: dict[str, Histogram] = {}
         for attempt in self.attempts:
             for name, bins in attempt.last.get("latency", {}).items():
-                merged.setdefault(name, LatencyHistogram()).merge(bins)
+                merged.setdefault(name, Histogram()).merge(bins)
         return merged
 
     def stats(self) -> dict[str, Any]:

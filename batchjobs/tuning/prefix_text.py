@@ -43,11 +43,12 @@ def meaning(bench: PrefixCacheBench) -> Iterator[str]:
     cold, hot, independent = bench.phases
     yield (
         "cold: the job's requests with an empty cache, so hits are what they share among themselves. hot: the same "
-        "requests again. independent: the same lengths with nothing in common, so its answers differ in words and a little in length."
+        "requests again. independent: the same lengths with nothing in common, so its answers differ in words and a "
+        "little in length."
     )
     yield (
-        f"What the rows share saves {_change(independent, cold)} of the time that rows which share nothing take; what is "
-        f"still in the cache from before saves {_change(cold, hot)} of the rest."
+        f"What the rows share saves {_change(independent, cold)} of the time that rows which share nothing take; "
+        f"what is still in the cache from before saves {_change(cold, hot)} of the rest."
     )
     yield (
         "Prefix caching shortens prefill, not decode: it shows in TTFT and in the total; TPOT falls only as far as "
