@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import yaml
-
-from batchjobs.errors import OutputError, SpecError
+from batchjobs.errors import SpecError
 from batchjobs.job import finish, prepare, run
-from batchjobs.spec import parse_job
-from batchjobs.storage.output import SPEC, not_ours
+from batchjobs.storage.output import read_job
 from batchjobs.storage.store import open_store
 from batchjobs.supervision.progress import Reporter
 from schemas.job import JobSpec
@@ -43,13 +40,4 @@ def retry_failed(output: str, codes: Collection[str], reporter: Reporter) -> Sum
 
 def job_of(output: str) -> JobSpec:
     """The job that an output folder belongs to, with its output where the folder is now."""
-    store = open_store(output)
-    data = store.read(SPEC)
-    if data is None:
-        raise not_ours(store)
-    try:
-        spec = yaml.safe_load(data)
-        spec["output"]["path"] = store.url
-    except (yaml.YAMLError, TypeError, KeyError) as error:
-        raise OutputError(f"{store.url}/{SPEC} cannot be read: {error}") from error
-    return parse_job(spec, where=f"{store.url}/{SPEC}")
+    return read_job(open_store(output))
