@@ -22,13 +22,13 @@ class Side(BaseModel):
 
     output: str
     job: str
-    state: str | None = None  # of its last run; null while there is no summary
+    state: str  # of its last run
     ended: datetime | None = None  # of its last attempt
-    rows_ok: int = 0
-    rows_error: int = 0
-    errors: dict[str, int] = {}
-    shards: int = 0
-    committed: int = 0
+    rows_ok: int
+    rows_error: int
+    errors: dict[str, int]
+    shards: int
+    committed: int
 
 
 class SettingChange(BaseModel):

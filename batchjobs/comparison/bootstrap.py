@@ -7,6 +7,7 @@ percentiles of the resampled values is in Efron and Tibshirani, "An Introduction
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +33,16 @@ class Bootstrap:
 
     def means(self) -> list[Interval]:
         """The mean of each column."""
-        return [self.interval(lambda means, n=column: means[..., n]) for column in range(len(self._observed))]
+        return [self.interval(partial(_column, number=number)) for number in range(len(self._observed))]
 
     def interval(self, of_means: Callable[[Floats], Floats]) -> Interval:
         """A function of the column means, such as a ratio of two; it gets (…, columns) and gives (…)."""
         low, high = np.percentile(of_means(self._resampled), _LEVEL)
         return Interval(low=float(low), expected=float(of_means(self._observed)), high=float(high))
+
+
+def _column(means: Floats, number: int) -> Floats:
+    return means[..., number]
 
 
 def _resampled_means(values: Floats) -> Floats:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -21,13 +20,13 @@ from schemas.summary import Attempt, Summary
 
 @dataclass(frozen=True)
 class Output:
-    """One side of a comparison. It may be unfinished: then what is committed is compared."""
+    """One side of a comparison. It may be incomplete: then what is committed is compared."""
 
     url: str
     store: Store
     job: JobSpec
     plan: Plan
-    summary: Summary | None
+    summary: Summary  # of its last run
     attempts: list[Attempt]
     shards: list[int]  # committed
 
@@ -53,33 +52,34 @@ class Output:
     def side(self) -> Side:
         """What there is to say about it by itself."""
         ends = [attempt.ended for attempt in self.attempts if attempt.ended is not None]
-        known: dict[str, Any] = {}
-        if self.summary is not None:
-            rows = self.summary.rows
-            known = {"state": self.summary.state, "rows_ok": rows.ok, "rows_error": rows.error}
-            known["errors"] = self.summary.errors
         return Side(
             output=self.url,
             job=self.job.name,
+            state=self.summary.state,
             ended=max(ends, default=None),
+            rows_ok=self.summary.rows.ok,
+            rows_error=self.summary.rows.error,
+            errors=self.summary.errors,
             shards=len(self.plan.shards),
             committed=len(self.shards),
-            **known,
         )
 
 
 def _is_simple(kind: pa.DataType) -> bool:
     types = pa.types
-    return types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind) or types.is_temporal(kind)
+    return any(check(kind) for check in (types.is_integer, types.is_string, types.is_large_string, types.is_date))
 
 
 def open_output(path: str) -> Output:
-    """The output at a folder or fsspec URL; raises OutputError if it is none of ours or nothing is committed yet."""
+    """The output at a folder or fsspec URL; raises OutputError if it is none of ours, or no run of it has ended."""
     store = open_store(path)
     plan = read_plan(store)
     if plan is None:
         raise not_ours(store)
+    summary = read_summary(store)
+    if summary is None:
+        raise OutputError(
+            f"{store.url} has no summary: its run still runs or was killed. Run the same command to finish."
+        )
     shards = sorted(committed_shards(store))
-    if not shards:
-        raise OutputError(f"{store.url} has no committed part yet, so there is nothing to compare.")
-    return Output(path, store, read_job(store), plan, read_summary(store), read_attempts(store), shards)
+    return Output(path, store, read_job(store), plan, summary, read_attempts(store), shards)
