@@ -196,6 +196,23 @@ def report(
         typer.echo(write_report(store, file))
 
 
+@app.command()
+def compare(
+    before: Annotated[str, typer.Argument(metavar="A", help="Output folder, or any fsspec URL.", show_default=False)],
+    now: Annotated[str, typer.Argument(metavar="B", help="The one to hold against it.", show_default=False)],
+    sample: Annotated[
+        int, typer.Option(help="Read the answers of at most so many rows that both have, evenly spaced.", min=1)
+    ] = 20_000,
+    as_json: AsJson = False,
+) -> None:
+    """Put two outputs side by side: settings, speed, cost, output health and agreement of the answers, row by row."""
+    from batchjobs.comparison.compare import compare
+    from batchjobs.comparison.text import text
+
+    found = compare(before, now, sample)
+    typer.echo(found.model_dump_json(indent=2) if as_json else text(found))
+
+
 @app.command(name="retry-failed")
 def retry_failed(
     output: Output,

@@ -6,9 +6,11 @@ import logging
 import time
 
 from batchjobs.accounts.accounting import summarise
+from batchjobs.accounts.baseline import breaches, judged
 from batchjobs.accounts.figures import RunFigures
+from batchjobs.comparison.previous import LOOK_BACK, previous_of
 from batchjobs.errors import StorageFailed
-from batchjobs.settings.history import record_of, write_record
+from batchjobs.settings.history import record_of, records, write_record
 from batchjobs.storage.checkpoint import clean_temporary, committed_shards, part_name
 from batchjobs.storage.journal import clean_journal
 from batchjobs.storage.output import PROGRESS, SUCCESS, SUMMARY
@@ -32,7 +34,7 @@ def finish(prepared: PreparedJob, figures: RunFigures) -> Summary:
         return prepared.stored
     try:
         _miss_lost_parts(prepared, figures)
-        summary = _summary(prepared, figures)
+        summary = _judged(prepared, _summary(prepared, figures))
         if figures.attempts:  # before `_SUCCESS`, which is the very last
             write_record(prepared.resolved, record_of(prepared.job, prepared.plan, summary, prepared.lengths))
         try:
@@ -57,6 +59,16 @@ def _summary(prepared: PreparedJob, figures: RunFigures) -> Summary:
         prepared.plan_s,
         prepared.sizing,
     )
+
+
+def _judged(prepared: PreparedJob, summary: Summary) -> Summary:
+    """The summary held against the run before; what breaches a threshold is told to whoever watches, too."""
+    now = record_of(prepared.job, prepared.plan, summary, prepared.lengths)
+    previous = previous_of(now, records(prepared.resolved, last=LOOK_BACK))
+    found = judged(summary.model_copy(update={"previous": previous}), prepared.job.baseline)
+    for breach in breaches(found.previous):
+        logger.warning("Against the run before: %s.", breach)
+    return found
 
 
 def _store(prepared: PreparedJob, summary: Summary) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-import yaml
-
-from batchjobs.errors import OutputError, SpecError
+from batchjobs.errors import SpecError
 from batchjobs.job import finish, prepare, run
-from batchjobs.spec import parse_job
-from batchjobs.storage.output import SPEC, not_ours
+from batchjobs.storage.output import read_job
 from batchjobs.storage.store import open_store
 from batchjobs.supervision.progress import Reporter
 from schemas.deadline import parse_deadline
@@ -54,13 +51,4 @@ def _without_date(job: JobSpec) -> JobSpec:
 
 def job_of(output: str) -> JobSpec:
     """The job that an output folder belongs to, with its output where the folder is now."""
-    store = open_store(output)
-    data = store.read(SPEC)
-    if data is None:
-        raise not_ours(store)
-    try:
-        spec = yaml.safe_load(data)
-        spec["output"]["path"] = store.url
-    except (yaml.YAMLError, TypeError, KeyError) as error:
-        raise OutputError(f"{store.url}/{SPEC} cannot be read: {error}") from error
-    return parse_job(spec, where=f"{store.url}/{SPEC}")
+    return read_job(open_store(output))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from batchjobs.comparison.text import number, relative
 from batchjobs.reports.views import Table
-from batchjobs.reports.wording import change, instant, number
+from batchjobs.reports.wording import instant
 from schemas.summary import Summary
 
 MOST_SETTINGS = 40
@@ -32,10 +33,8 @@ def comparison(summary: Summary) -> Comparison | None:
     for each in previous.changes:
         if each.breach:
             table.marks[len(table.rows)] = "bad"
-        moved = change(each.before, each.now)
-        table.rows.append(
-            [each.figure, number(each.before), number(each.now), moved, "exceeded" if each.breach else ""]
-        )
+        before, now = (number(value, each.unit) for value in (each.before, each.now))
+        table.rows.append([each.figure, before, now, relative(each.relative), "exceeded" if each.breach else ""])
     return Comparison(
         instant(previous.ended),
         table,

@@ -8,6 +8,7 @@ from batchjobs.errors import OutputError
 from batchjobs.storage.store import Store
 
 if TYPE_CHECKING:
+    from schemas.job import JobSpec
     from schemas.plan import Plan
     from schemas.summary import Summary
 
@@ -38,6 +39,23 @@ def read_plan(store: Store) -> Plan | None:
             f"{store.url}/{PLAN} is damaged, and without it nobody knows what the parts are. Nothing was changed; "
             "use another output.path, or remove the output to start over."
         ) from error
+
+
+def read_job(store: Store) -> JobSpec:
+    """The job that an output folder belongs to, with its output where the folder is now."""
+    import yaml
+
+    from batchjobs.spec import parse_job
+
+    data = store.read(SPEC)
+    if data is None:
+        raise not_ours(store)
+    try:
+        spec = yaml.safe_load(data)
+        spec["output"]["path"] = store.url
+    except (yaml.YAMLError, TypeError, KeyError) as error:
+        raise OutputError(f"{store.url}/{SPEC} cannot be read: {error}") from error
+    return parse_job(spec, where=f"{store.url}/{SPEC}")
 
 
 def read_summary(store: Store) -> Summary | None:

@@ -11,6 +11,7 @@ from functools import partial
 from fsspec import AbstractFileSystem
 
 from batchjobs.accounts.accounting import verdict
+from batchjobs.accounts.baseline import state_after
 from batchjobs.accounts.figures import RunFigures
 from batchjobs.accounts.lengths import OutputLengths
 from batchjobs.errors import OutputError
@@ -119,7 +120,7 @@ def nothing_to_do(store: Store, plan: Plan, job: JobSpec) -> Summary | None:
     if stored is None or committed_shards(store) != set(range(len(plan.shards))):
         return None
     state, _ = verdict(job, plan, stored.rows, stored.shards.committed, RunFigures())
-    return stored if state == stored.state else None
+    return stored if state_after(state, stored.previous, job.baseline) == stored.state else None
 
 
 def nothing_to_retry(store: Store, plan: Plan, codes: frozenset[str]) -> Summary | None:

@@ -88,19 +88,20 @@ def previous(**changes: Any) -> Previous:
     figures = (
         (
             "total tokens/s",
+            "per s",
             31_204.0,
             24_871.0,
-            "Total tokens/s fell by 20.3%, more than max_slowdown 15%.",
+            "total tokens/s went from 31,204 to 24,871 (baseline.max_slowdown 0.15)",
         ),
-        ("cost.usd_per_1k_rows", 0.00451, 0.00524, None),
-        ("error_rate", 0.0021, 0.0019, None),
-        ("output_tokens.mean", 61.2, 61.9, None),
-        ("memory.device_peak_bytes", None, 78_383_153_152.0, None),
+        ("per 1,000 rows", "usd", 0.00451, 0.00524, None),
+        ("failed rows", "share", 0.0021, 0.0019, None),
+        ("mean output tokens", "tokens", 61.2, 61.9, None),
+        ("empty answers", "share", None, 0.001, None),
     )
     known: dict[str, Any] = {
         "ended": BEGAN - timedelta(days=1), "same_settings": False,
         "settings": ["engine.max_num_seqs: 512 -> 256", "engine.version: 0.31.1 -> 0.32.0"],
-        "changes": [Change(figure=f, before=b, now=n, breach=why) for f, b, n, why in figures],
+        "changes": [Change(figure=f, unit=u, before=b, now=n, breach=why) for f, u, b, n, why in figures],
     }  # fmt: skip
     return Previous(**{**known, **changes})
 
