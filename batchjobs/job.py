@@ -84,9 +84,9 @@ def _miss_lost_parts(prepared: PreparedJob, figures: RunFigures) -> None:
         figures.failure = f"{len(lost)} parts were removed while the job ran, such as {part_name(min(lost))}"
 
 
-def run_job(job: JobSpec, reporter: Reporter, frozen_input: bool = False) -> Summary:
+def run_job(job: JobSpec, reporter: Reporter, frozen_input: bool = False, force: bool = False) -> Summary:
     """All three steps."""
-    prepared = prepare(job, frozen_input)
+    prepared = prepare(job, frozen_input, force=force)
     try:
         return finish(prepared, run(prepared, reporter))
     finally:

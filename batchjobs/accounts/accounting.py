@@ -101,6 +101,8 @@ def verdict(job: JobSpec, plan: Plan, rows: Rows, committed: int, run: RunFigure
     shards = f"{committed:,} of {len(plan.shards):,} shards are committed"
     if run.failure is not None:
         return "failed", f"{run.failure}. {shards}; run the same command again to go on."
+    if committed < len(plan.shards) and run.limit is not None:
+        return "partial", f"{run.limit.what}. {shards}; {run.limit.rest}. {run.limit.then}"
     if committed < len(plan.shards):
         return "partial", f"Stopped. {shards}; run the same command again to go on."
     rate = rows.error / rows.total if rows.total else 0.0

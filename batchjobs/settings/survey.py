@@ -49,7 +49,7 @@ def decisions_for(
         return min(request.max_tokens, math.ceil(_SPREAD * known))
 
     sample = take_sample(job, plan, fs, paths, shards, expected)
-    facts = _echo_facts if job.engine.kind == "echo" else _vllm_facts
+    facts = _echo_facts if job.engine.kind == "echo" else vllm_facts
     return decide(facts(job, plan, sample, rows))
 
 
@@ -58,7 +58,8 @@ def _echo_facts(job: JobSpec, plan: Plan, sample: Sample, rows: int) -> Facts:
     return Facts(job, Device("cpu"), none, job.engine.echo.max_model_len, True, Speed(1.0, True, ""), sample, rows)
 
 
-def _vllm_facts(job: JobSpec, plan: Plan, sample: Sample, rows: int) -> Facts:
+def vllm_facts(job: JobSpec, plan: Plan, sample: Sample, rows: int) -> Facts:
+    """What the settings of a job with the real engine are decided from, for a sample of its rows."""
     in_force = with_settings(job, ProfileStore(job, plan).start_with()[0])  # its memory settings decide
     device, config, weights = find_device(job), load_config(job), weights_bytes(job)
     measured, kv = read_measured(in_force, plan), kv_bytes_per_token(config, job)
