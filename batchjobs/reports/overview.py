@@ -135,5 +135,5 @@ def _memory(summary: Summary) -> str:
     memory = summary.memory
     host, device = size(memory.host_peak_bytes), size(memory.device_peak_bytes)
     kv, held = summary.engine.kv_cache_usage_peak, summary.engine.kv_cache_tokens
-    of = f" of {count(held)} tokens" if held else ""
-    return f"Host {host}, GPU {device}; KV cache at most {share(kv)}{of} full."
+    of = f" of its {count(held)} tokens" if held and kv is not None else ""
+    return f"Host {host}; GPU {device}; KV cache {share(kv)}{of}."

@@ -91,9 +91,11 @@ def _span(timeline: Timeline) -> float:
     return timeline.step_s * len(timeline.running)
 
 
-def _ticks(axes: Axes, share: bool = False, is_logarithmic: bool = False) -> None:
+def _ticks(axes: Axes, share: bool = False) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)) if is_logarithmic else MaxNLocator(7, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(
+        LogLocator(subs=(1, 3)) if axes.get_xscale() == "log" else MaxNLocator(7, steps=[1, 2, 5, 10])
+    )
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}" if share else short(value)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
@@ -101,9 +103,16 @@ def _ticks(axes: Axes, share: bool = False, is_logarithmic: bool = False) -> Non
 
 def _without_last_label(axes: Axes) -> None:
     """The unit stands at the right end of the axis: labels keep clear of it."""
+    ticks = axes.xaxis.get_major_locator().tick_values(*axes.get_xlim())
+    axes.set_xticks([tick for tick in ticks if 0 <= _place(axes, tick) <= 0.86])
+
+
+def _place(axes: Axes, at: float) -> float:
+    """Where on the axis a value is: 0 at its left end, 1 at its right."""
     low, high = axes.get_xlim()
-    ticks = axes.xaxis.get_major_locator().tick_values(low, high)
-    axes.set_xticks([tick for tick in ticks if low <= tick <= low + 0.86 * (high - low)])
+    if axes.get_xscale() == "log":
+        return math.log(at / low) / math.log(high / low)
+    return (at - low) / (high - low)
 
 
 def short(value: float) -> str:
@@ -132,8 +141,8 @@ def length_plot(name: str, title: str, counts: Counter[int], known: Distribution
         marks = {"P50": known.p50, "P95": known.p95}
         for at in marks.values():
             axes.axvline(at, color=INK, linewidth=1, linestyle=(0, (2, 2)))
-        _name_marks(axes, marks, is_long)
-        _ticks(axes, is_logarithmic=is_long)
+        _name_marks(axes, marks)
+        _ticks(axes)
         _without_last_label(axes)
         axes.annotate(
             "tokens", (1, 0), (0, -21), "axes fraction", "offset points", ha="right", va="bottom", color=MUTED
@@ -152,13 +161,9 @@ def _edges(shortest: int, longest: int, is_long: bool) -> np.ndarray:
     return shortest + width * np.arange(count + 1)
 
 
-def _name_marks(axes: Axes, marks: dict[str, float], is_long: bool) -> None:
+def _name_marks(axes: Axes, marks: dict[str, float]) -> None:
     """Names of vertical lines, on the side where there is room; two that stand close are named outwards."""
-    low, high = axes.get_xlim()
-    place = (
-        (lambda at: math.log(at / low) / math.log(high / low)) if is_long else (lambda at: (at - low) / (high - low))
-    )
-    places = {mark: place(at) for mark, at in marks.items()}
+    places = {mark: _place(axes, at) for mark, at in marks.items()}
     close = abs(places["P95"] - places["P50"]) < 0.12
     for mark, at in marks.items():
         left = places[mark] > 0.9 or (close and mark == "P50" and places[mark] > 0.1)

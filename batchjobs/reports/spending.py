@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batchjobs.reports.views import Fact, Segment, Table
-from batchjobs.reports.wording import change, count, money, plural, seconds, share
+from batchjobs.reports.wording import UNKNOWN, change, count, money, plural, seconds, share
 from schemas.figures import Interval
 from schemas.summary import Saving, Summary
 
@@ -88,7 +88,7 @@ def prices(summary: Summary) -> list[Fact]:
 
 
 def _compared(here: float, there: float) -> str:
-    return f"{there / here:.3g} times" if here else "not known"
+    return f"{there / here:.3g} times" if here else UNKNOWN
 
 
 def foreseen(summary: Summary) -> Table | None:
@@ -117,14 +117,14 @@ def work(summary: Summary) -> list[Fact]:
     rows = f"{count(r.generated)} generated, {count(r.deduplicated)} copied from identical rows, "
     rows += f"{count(r.reused)} from earlier runs, {count(r.rejected)} rejected before the engine"
     recomputed = f"; {plural(t.recomputed, 'token')} computed again after them" if t.recomputed else ""
-    preempted = "not known" if e.preemptions is None else f"{count(e.preemptions)}{recomputed}"
+    preempted = UNKNOWN if e.preemptions is None else f"{count(e.preemptions)}{recomputed}"
     cached = f"{count(t.cached)} of the prompt tokens came from the prefix cache"
     return [
-        Fact("rows of this run", rows),
+        Fact("rows of this run", UNKNOWN if summary.state == "running" else rows),
         Fact("tokens of the job", f"{count(t.prompt)} prompt and {count(t.output)} output; {cached}"),
         Fact("preemptions", preempted),
         Fact(
             "order of rows",
-            f"{summary.order.strategy}: {summary.order.reason}" if summary.order.strategy else "not known",
+            f"{summary.order.strategy}: {summary.order.reason}" if summary.order.strategy else UNKNOWN,
         ),
     ]

@@ -103,8 +103,8 @@ def test_everything_that_a_summary_can_know_is_on_the_page(finished: Path) -> No
     page = drawn(open_source(open_store(str(finished))), full_summary())
     text = shown(page)
     for words in (
-        "partial", "2.3%", "2 h 01 min", "$0.00616", "NVIDIA H100 80GB HBM3", "Host 9.0 GiB, GPU 73.0 GiB",
-        "KV cache at most 98.3% of 412,560 tokens full", "38.1% of the tokens looked up", "7.5% of answers are cut",
+        "partial", "2.3%", "2 h 01 min", "$0.00616", "NVIDIA H100 80GB HBM3", "Host 9.0 GiB; GPU 73.0 GiB",
+        "KV cache 98.3% of its 412,560 tokens", "38.1% of the tokens looked up", "7.5% of answers are cut",
         "productive 85.6%", "lost 9 min 18 s 7.7% $0.388", "10.1 times", "1 h 45 min", "+15.7%", "18 min 40 s",
         "P50 P95 P99", "34 ms", "repetitive 3,120 0.3%", "the engine ran out of GPU memory", "max_num_seqs 512 -> 256",
         "row 77,123 illegal memory access", "total tokens/s went from 31,204 to 24,871 (baseline.max_slowdown 0.15)", "exceeded",
@@ -120,7 +120,7 @@ def test_what_an_old_summary_does_not_know_is_called_so_and_never_0(finished: Pa
     rows = Rows(planned=10, total=10, ok=10, generated=10)
     text = shown(drawn(source, bare_summary(rows=rows), Evidence()))
     for words in (
-        f"Output tokens/s {UNKNOWN}", f"Wall clock {UNKNOWN}", f"Cost {UNKNOWN}", f"Host {UNKNOWN}, GPU {UNKNOWN}",
+        f"Output tokens/s {UNKNOWN}", f"Wall clock {UNKNOWN}", f"Cost {UNKNOWN}", f"Host {UNKNOWN}; GPU {UNKNOWN}",
         f"preemptions {UNKNOWN}", f"empty {UNKNOWN} {UNKNOWN}", "Not known: the summary has no timeline",
         "Not known: no engine-seconds", "There is no earlier run of this job to compare with",
     ):  # fmt: skip
