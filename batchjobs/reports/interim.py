@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from batchjobs.accounts.accounting import added, usd
+from batchjobs.accounts.accounting import added
+from batchjobs.accounts.money import usd
 from batchjobs.storage.attempts import read_attempts
 from batchjobs.storage.checkpoint import Commit
 from batchjobs.storage.store import Store

@@ -27,7 +27,7 @@ from batchjobs.storage.attempts import close_lost, read_attempts
 from batchjobs.storage.checkpoint import Commit, clean_temporary, committed_shards, part_name, read_commit
 from batchjobs.storage.lease import fenced
 from batchjobs.storage.lock import OutputLock, acquire
-from batchjobs.storage.output import OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan, read_summary
+from batchjobs.storage.output import METRICS, OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan, read_summary
 from batchjobs.storage.store import Store, open_store
 from batchjobs.supervision.limits import Limits, limits_of, refuse_beyond, refuse_without_room
 from batchjobs.supervision.preflight import check_engine
@@ -209,7 +209,7 @@ def _begin(prepared: PreparedJob) -> None:
             prepared.stored = again
             prepared.lock.release()
             return
-        store.delete([SUCCESS, SUMMARY])  # they tell of a run that came to its end: no longer true, or not yet
+        store.delete([SUCCESS, SUMMARY, METRICS])  # they tell of a run that came to its end: no longer true, or not yet
         warn_of_versions("batchjobs", {prepared.plan.versions["batchjobs"]}, versions()["batchjobs"])
         prepared.earlier = _to_keep(prepared, commits)
         prepared.attempts = close_lost(store, read_attempts(store))

@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel
 
-from batchjobs.accounts.accounting import usd
 from batchjobs.accounts.figures import RunFigures
+from batchjobs.accounts.money import usd
 from batchjobs.storage.checkpoint import Commit
 from batchjobs.supervision.limits import Limits
 from batchjobs.supervision.pace import seconds_left
