@@ -37,6 +37,9 @@ JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="Job file (YAML).",
 Output = Annotated[
     str, typer.Argument(metavar="OUT", help="Output folder of a job, or any fsspec URL.", show_default=False)
 ]
+Force = Annotated[
+    bool, typer.Option("--force", help="Run though deadline or budget cannot be met; it stops in time all the same.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
 
 
@@ -49,6 +52,7 @@ def run(
     frozen_input: Annotated[
         bool, typer.Option(help="Finish what was planned, though files have arrived since.")
     ] = False,
+    force: Force = False,
     prefect: Annotated[
         bool | None, typer.Option(help="Through the Prefect flow; default: if a Prefect API is configured.")
     ] = None,
@@ -61,20 +65,24 @@ def run(
     job = load_job(job_file)
     job = limited(job, limit) if limit is not None else job
     with Terminal() as terminal:
-        summary = _run_through_prefect(job, frozen_input, terminal, prefect) or _run_here(job, frozen_input, terminal)
+        summary = _run_through_prefect(job, frozen_input, force, terminal, prefect) or _run_here(
+            job, frozen_input, force, terminal
+        )
     _print_summary(summary, as_json)
     raise typer.Exit(summary.exit_code)
 
 
-def _run_here(job: JobSpec, frozen_input: bool, terminal: object) -> Summary:
+def _run_here(job: JobSpec, frozen_input: bool, force: bool, terminal: object) -> Summary:
     from batchjobs.job import run_job
     from batchjobs.terminal import Terminal
 
     assert isinstance(terminal, Terminal)
-    return run_job(job, terminal, frozen_input)
+    return run_job(job, terminal, frozen_input, force)
 
 
-def _run_through_prefect(job: JobSpec, frozen_input: bool, terminal: object, wanted: bool | None) -> Summary | None:
+def _run_through_prefect(
+    job: JobSpec, frozen_input: bool, force: bool, terminal: object, wanted: bool | None
+) -> Summary | None:
     """The summary, or None when the job is to run without Prefect."""
     if wanted is False:
         return None
@@ -89,7 +97,7 @@ def _run_through_prefect(job: JobSpec, frozen_input: bool, terminal: object, wan
         return None
     from flows.batch_inference import run_in_process
 
-    return run_in_process(job, frozen_input, terminal)
+    return run_in_process(job, frozen_input, terminal, force)
 
 
 def _print_summary(summary: Summary, as_json: bool) -> None:
@@ -163,10 +171,53 @@ def verify(output: Output, as_json: AsJson = False) -> None:
     raise typer.Exit(0 if proof.complete else 1)
 
 
+@app.command()
+def report(
+    output: Output,
+    file: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write it here; default: OUT/_batchjobs/report.html.")
+    ] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the summary as markdown, write nothing.")
+    ] = False,
+) -> None:
+    """Write a page that tells a run to somebody who was not there, with pictures; print where it is. Needs no GPU."""
+    from batchjobs.storage.store import open_store
+
+    store = open_store(output)
+    if as_markdown:
+        from batchjobs.reports.source import open_source
+        from batchjobs.reports.text import markdown
+
+        typer.echo(markdown(open_source(store).summary))
+    else:
+        from batchjobs.reports.page import write_report
+
+        typer.echo(write_report(store, file))
+
+
+@app.command()
+def compare(
+    before: Annotated[str, typer.Argument(metavar="A", help="Output folder, or any fsspec URL.", show_default=False)],
+    now: Annotated[str, typer.Argument(metavar="B", help="The one to hold against it.", show_default=False)],
+    sample: Annotated[
+        int, typer.Option(help="Read the answers of at most so many rows that both have, evenly spaced.", min=1)
+    ] = 20_000,
+    as_json: AsJson = False,
+) -> None:
+    """Put two outputs side by side: settings, speed, cost, output health and agreement of the answers, row by row."""
+    from batchjobs.comparison.compare import compare
+    from batchjobs.comparison.text import text
+
+    found = compare(before, now, sample)
+    typer.echo(found.model_dump_json(indent=2) if as_json else text(found))
+
+
 @app.command(name="retry-failed")
 def retry_failed(
     output: Output,
     code: Annotated[list[str] | None, typer.Option(help="Error code to retry; may be repeated.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Run failed rows again; only their parts are replaced, one atomic step each. Default: not what must fail again."""
@@ -174,7 +225,7 @@ def retry_failed(
     from batchjobs.terminal import Terminal
 
     with Terminal() as terminal:
-        summary = retry_failed(output, code or [], terminal)
+        summary = retry_failed(output, code or [], terminal, force)
     _print_summary(summary, as_json)
     raise typer.Exit(summary.exit_code)
 
@@ -197,13 +248,14 @@ def submit(
     job_file: JobFile,
     deployment: Annotated[str, typer.Option(help="Prefect deployment that runs the job.")] = "batch-inference/adhoc",
     tag: Annotated[list[str] | None, typer.Option(help="Tag of the flow run; may be repeated.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Start an ad-hoc run of a job on a Prefect worker, and return at once."""
     from batchjobs.spec import load_job
     from flows.submit import submit as submit_job
 
-    submitted = submit_job(load_job(job_file), deployment, tag or [])
+    submitted = submit_job(load_job(job_file), deployment, tag or [], force)
     known = {"id": str(submitted.id), "name": submitted.name, "url": submitted.url}
     typer.echo(
         json.dumps(known, indent=2)
@@ -292,7 +344,7 @@ def _run_trial(job: JobSpec) -> Summary:
     from batchjobs.terminal import Terminal
 
     with Terminal() as terminal:
-        return _run_here(job, False, terminal)
+        return _run_here(job, False, False, terminal)
 
 
 def _version(wanted: bool) -> None:

@@ -6,12 +6,15 @@ import logging
 import time
 
 from batchjobs.accounts.accounting import summarise
+from batchjobs.accounts.baseline import breaches, judged
 from batchjobs.accounts.figures import RunFigures
+from batchjobs.accounts.prometheus import prometheus_text
+from batchjobs.comparison.previous import LOOK_BACK, previous_of
 from batchjobs.errors import StorageFailed
-from batchjobs.settings.history import write_record
+from batchjobs.settings.history import record_of, records, write_record
 from batchjobs.storage.checkpoint import clean_temporary, committed_shards, part_name
 from batchjobs.storage.journal import clean_journal
-from batchjobs.storage.output import PROGRESS, SUCCESS, SUMMARY
+from batchjobs.storage.output import METRICS, PROGRESS, SUCCESS, SUMMARY
 from batchjobs.supervision.prepared import PreparedJob, prepare
 from batchjobs.supervision.progress import Reporter
 from batchjobs.supervision.run import run
@@ -32,9 +35,9 @@ def finish(prepared: PreparedJob, figures: RunFigures) -> Summary:
         return prepared.stored
     try:
         _miss_lost_parts(prepared, figures)
-        summary = _summary(prepared, figures)
+        summary = _judged(prepared, _summary(prepared, figures))
         if figures.attempts:  # before `_SUCCESS`, which is the very last
-            write_record(prepared.resolved, summary, prepared.lengths)
+            write_record(prepared.resolved, record_of(prepared.job, prepared.plan, summary, prepared.lengths))
         try:
             _store(prepared, summary)
         except StorageFailed as problem:
@@ -59,6 +62,16 @@ def _summary(prepared: PreparedJob, figures: RunFigures) -> Summary:
     )
 
 
+def _judged(prepared: PreparedJob, summary: Summary) -> Summary:
+    """The summary held against the run before; what breaches a threshold is told to whoever watches, too."""
+    now = record_of(prepared.job, prepared.plan, summary, prepared.lengths)
+    previous = previous_of(now, records(prepared.resolved, last=LOOK_BACK))
+    found = judged(summary.model_copy(update={"previous": previous}), prepared.job.baseline)
+    for breach in breaches(found.previous):
+        logger.warning("Against the run before: %s.", breach)
+    return found
+
+
 def _store(prepared: PreparedJob, summary: Summary) -> None:
     """The summary after what it makes disposable, and `_SUCCESS` last: with it, nothing is left to be done."""
     store = prepared.store
@@ -67,6 +80,7 @@ def _store(prepared: PreparedJob, summary: Summary) -> None:
     clean_temporary(store)
     store.delete([PROGRESS])
     store.publish(SUMMARY, summary.model_dump_json(indent=1).encode(), replace=True)
+    store.publish(METRICS, prometheus_text(summary), replace=True)
     if summary.state == "completed":
         store.publish(SUCCESS, b"")
 
@@ -84,9 +98,9 @@ def _miss_lost_parts(prepared: PreparedJob, figures: RunFigures) -> None:
         figures.failure = f"{len(lost)} parts were removed while the job ran, such as {part_name(min(lost))}"
 
 
-def run_job(job: JobSpec, reporter: Reporter, frozen_input: bool = False) -> Summary:
+def run_job(job: JobSpec, reporter: Reporter, frozen_input: bool = False, force: bool = False) -> Summary:
     """All three steps."""
-    prepared = prepare(job, frozen_input)
+    prepared = prepare(job, frozen_input, force=force)
     try:
         return finish(prepared, run(prepared, reporter))
     finally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, computed_field
 
 from schemas.figures import Distribution, Estimate
 
@@ -194,17 +194,25 @@ class Change(BaseModel):
     """One figure of two runs, side by side."""
 
     figure: str
+    unit: Literal["s", "per s", "usd", "share", "bytes", "tokens", "count"]  # share: 0..1
     before: float | None
     now: float | None
     breach: str | None = None  # a sentence, if a threshold of `baseline` is exceeded
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def relative(self) -> float | None:
+        """(now - before) / before; null if one is not known or `before` is 0."""
+        return (self.now - self.before) / self.before if self.before and self.now is not None else None
 
 
 class Previous(BaseModel):
     """This run against the one before it of the same job name."""
 
     ended: datetime  # when that one ended
-    same_settings: bool  # model, sampling, engine, version: else the figures compare two different things
+    same_settings: bool  # model, sampling, engine, version, device: else the figures compare two different things
     settings: list[str] = []  # those that differ: "engine.max_num_seqs: 64 -> 128"
+    is_small: bool = False  # too little was generated for its speed and cost to say something
     changes: list[Change] = []
 
 
@@ -217,6 +225,7 @@ class Attempt(BaseModel):
     ended: datetime | None = None
     held_s: float = 0
     usd_per_hour: float | None = None
+    device: str | None = None  # name of the GPU, or `cpu`, of the machine that the run was started on
     cause: str | None = None  # why it ended: see supervision.causes.Cause
     failure: str | None = None  # the same as a sentence, if it did not end well
     evidence: list[str] = []  # last lines of its log, if it did not end well

@@ -8,6 +8,7 @@ from batchjobs.errors import OutputError
 from batchjobs.storage.store import Store
 
 if TYPE_CHECKING:
+    from schemas.job import JobSpec
     from schemas.plan import Plan
     from schemas.summary import Summary
 
@@ -16,9 +17,11 @@ OURS = "_batchjobs"
 SPEC = f"{OURS}/spec.yaml"
 PLAN = f"{OURS}/plan.json"
 SUMMARY = f"{OURS}/summary.json"
+METRICS = f"{OURS}/summary.prom"  # the same numbers for Prometheus
 PROGRESS = f"{OURS}/progress.json"  # disposable
 LOCK = f"{OURS}/lock"  # who runs
 WRITERS = f"{OURS}/writers.lock"  # whoever may still write
+REPORT = f"{OURS}/report.html"  # made on demand from the rest
 LEASE = f"{OURS}/lease"
 JOURNAL = f"{OURS}/journal"
 ATTEMPTS = f"{OURS}/attempts"
@@ -37,6 +40,23 @@ def read_plan(store: Store) -> Plan | None:
             f"{store.url}/{PLAN} is damaged, and without it nobody knows what the parts are. Nothing was changed; "
             "use another output.path, or remove the output to start over."
         ) from error
+
+
+def read_job(store: Store) -> JobSpec:
+    """The job that an output folder belongs to, with its output where the folder is now."""
+    import yaml
+
+    from batchjobs.spec import parse_job
+
+    data = store.read(SPEC)
+    if data is None:
+        raise not_ours(store)
+    try:
+        spec = yaml.safe_load(data)
+        spec["output"]["path"] = store.url
+    except (yaml.YAMLError, TypeError, KeyError) as error:
+        raise OutputError(f"{store.url}/{SPEC} cannot be read: {error}") from error
+    return parse_job(spec, where=f"{store.url}/{SPEC}")
 
 
 def read_summary(store: Store) -> Summary | None:

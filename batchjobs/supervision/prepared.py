@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 
 from fsspec import AbstractFileSystem
 
 from batchjobs.accounts.accounting import verdict
+from batchjobs.accounts.baseline import state_after
 from batchjobs.accounts.figures import RunFigures
 from batchjobs.accounts.lengths import OutputLengths
 from batchjobs.errors import OutputError
@@ -25,9 +27,11 @@ from batchjobs.storage.attempts import close_lost, read_attempts
 from batchjobs.storage.checkpoint import Commit, clean_temporary, committed_shards, part_name, read_commit
 from batchjobs.storage.lease import fenced
 from batchjobs.storage.lock import OutputLock, acquire
-from batchjobs.storage.output import OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan, read_summary
+from batchjobs.storage.output import METRICS, OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan, read_summary
 from batchjobs.storage.store import Store, open_store
+from batchjobs.supervision.limits import Limits, limits_of, refuse_beyond, refuse_without_room
 from batchjobs.supervision.preflight import check_engine
+from schemas.figures import Estimate
 from schemas.job import JobSpec
 from schemas.plan import Plan
 from schemas.summary import Attempt, Summary
@@ -52,6 +56,8 @@ class PreparedJob:
     stored: Summary | None = None  # set when there is nothing to do
     retry: frozenset[str] = frozenset()  # error codes whose rows run again; their parts are replaced
     sizing: Decisions = field(default_factory=dict)  # the settings that the job leaves open
+    limits: Limits = field(default_factory=Limits)
+    foreseen: Estimate | None = None  # of what is left
 
     @property
     def left(self) -> list[int]:
@@ -60,12 +66,15 @@ class PreparedJob:
         return [index for index in range(len(self.plan.shards)) if index not in done]
 
 
-def prepare(job: JobSpec, frozen_input: bool = False, retry: frozenset[str] = frozenset()) -> PreparedJob:
+def prepare(
+    job: JobSpec, frozen_input: bool = False, retry: frozenset[str] = frozenset(), force: bool = False
+) -> PreparedJob:
     """Check everything, plan or find the earlier plan, take the lock. Raises Refused before anything is written.
 
-    With `retry`, rows of a finished job that failed with one of these codes are to run again.
+    With `retry`, rows of a finished job that failed with one of these codes are to run again. With `force`, a job that
+    does not fit its deadline or its budget is begun all the same.
     """
-    began = time.monotonic()
+    began, limits = time.monotonic(), limits_of(job, datetime.now(UTC))
     resolved = resolve_references(job)
     store = open_store(resolved.output.path, resolved.output.storage_options)
     if resolved.output.path.startswith("memory://"):
@@ -84,11 +93,14 @@ def prepare(job: JobSpec, frozen_input: bool = False, retry: frozenset[str] = fr
     else:
         paths = compare(frozen, plan, store.url, frozen_input)
         plan = frozen
-    prepared = PreparedJob(job, resolved, store, plan, paths, OutputLock(), began, retry=retry)
+    prepared = PreparedJob(job, resolved, store, plan, paths, OutputLock(), began, retry=retry, limits=limits)
     prepared.stored = nothing_to_retry(store, plan, retry) if retry else nothing_to_do(store, plan, job)
     if prepared.stored is None:
         prepared.placements = placements(resolved)
-        _begin(prepared, dataset.fs)
+        _look_ahead(prepared, dataset.fs)
+        refuse_without_room(limits, min(len(prepared.placements), len(prepared.left)))
+        refuse_beyond(limits, prepared.foreseen, force)
+        _begin(prepared)
     prepared.plan_s = time.monotonic() - began
     return prepared
 
@@ -108,7 +120,7 @@ def nothing_to_do(store: Store, plan: Plan, job: JobSpec) -> Summary | None:
     if stored is None or committed_shards(store) != set(range(len(plan.shards))):
         return None
     state, _ = verdict(job, plan, stored.rows, stored.shards.committed, RunFigures())
-    return stored if state == stored.state else None
+    return stored if state_after(state, stored.previous, job.baseline) == stored.state else None
 
 
 def nothing_to_retry(store: Store, plan: Plan, codes: frozenset[str]) -> Summary | None:
@@ -157,8 +169,30 @@ def _rows_left(prepared: PreparedJob, commits: list[Commit]) -> int:
     return sum(prepared.plan.shards[shard].rows for shard in prepared.left)
 
 
-def _begin(prepared: PreparedJob, fs: AbstractFileSystem) -> None:
-    """Everything that writes: only with the lock in hand."""
+def _look_ahead(prepared: PreparedJob, fs: AbstractFileSystem) -> None:
+    """What is left and what it will take. Only reads, without the lock: the job may still be refused."""
+    commits = read_parts(prepared.store, prepared.plan)
+    prepared.earlier = _to_keep(prepared, commits)
+    prepared.lengths = learnt_lengths(prepared.resolved)
+    prepared.sizing = decisions_for(
+        prepared.resolved,
+        prepared.plan,
+        fs,
+        prepared.paths,
+        prepared.left,
+        _rows_left(prepared, commits),
+        prepared.lengths,
+    )
+
+
+def _to_keep(prepared: PreparedJob, commits: list[Commit]) -> list[Commit]:
+    """The shards that this run leaves as they are."""
+    return [commit for commit in commits if not prepared.retry & commit.errors.keys()]
+
+
+def _begin(prepared: PreparedJob) -> None:
+    """Everything that writes: only with the lock in hand. What is left is looked at again: others may have been here
+    meanwhile."""
     prepared.lock = acquire(prepared.store)
     store = prepared.store = fenced(prepared.store, prepared.lock.epoch)
     try:
@@ -175,20 +209,10 @@ def _begin(prepared: PreparedJob, fs: AbstractFileSystem) -> None:
             prepared.stored = again
             prepared.lock.release()
             return
-        store.delete([SUCCESS, SUMMARY])  # they tell of a run that came to its end: no longer true, or not yet
+        store.delete([SUCCESS, SUMMARY, METRICS])  # they tell of a run that came to its end: no longer true, or not yet
         warn_of_versions("batchjobs", {prepared.plan.versions["batchjobs"]}, versions()["batchjobs"])
-        prepared.earlier = [commit for commit in commits if not prepared.retry & commit.errors.keys()]
+        prepared.earlier = _to_keep(prepared, commits)
         prepared.attempts = close_lost(store, read_attempts(store))
-        prepared.lengths = learnt_lengths(prepared.resolved)
-        prepared.sizing = decisions_for(
-            prepared.resolved,
-            frozen,
-            fs,
-            prepared.paths,
-            prepared.left,
-            _rows_left(prepared, commits),
-            prepared.lengths,
-        )
     except BaseException:
         prepared.lock.release()
         raise

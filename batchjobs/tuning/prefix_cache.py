@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pyarrow.compute as pc
 
-from batchjobs.accounts.latency import LatencyHistogram
+from batchjobs.accounts.histogram import Histogram
 from batchjobs.errors import EngineFailed, SpecError
 from batchjobs.storage.checkpoint import read_part
 from batchjobs.storage.store import open_store
@@ -100,7 +100,7 @@ def _phase(name: _Name, part: Any) -> Phase:
 
 
 def _percentiles(seconds: list[float | None]) -> Percentiles:
-    histogram = LatencyHistogram()
+    histogram = Histogram()
     for each in seconds:
         histogram.add(each)
     return histogram.percentiles()
