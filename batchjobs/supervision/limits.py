@@ -7,7 +7,7 @@ and the next run goes on. `--force` begins also what cannot fit. An estimate tha
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 from batchjobs.accounts.units import clock, dollars, duration
 from batchjobs.errors import Refused, SpecError
@@ -76,13 +76,15 @@ def moment_of(written: time | datetime | timedelta, began: datetime) -> datetime
     if isinstance(written, datetime):
         return written.astimezone(UTC)  # of one without a zone, this machine's is assumed
     today = began.astimezone().date()
-    moments = [
-        # `fold`: when clocks are set back, a time comes twice in a day.
-        datetime.combine(today + timedelta(days=days), written.replace(fold=fold)).astimezone(UTC)
-        for days in (0, 1)
-        for fold in (0, 1)
-    ]
+    moments = [moment for days in (0, 1) for moment in _on(today + timedelta(days=days), written)]
     return next(moment for moment in moments if moment > began)
+
+
+def _on(day: date, at: time) -> list[datetime]:
+    """When this machine's clocks show `at` on that day: twice, if they are set back then. A time that they skip is the
+    one that they show in its place: 03:30 for 02:30."""
+    both = sorted(datetime.combine(day, at.replace(fold=fold)).astimezone(UTC) for fold in (0, 1))
+    return [moment for moment in both if moment.astimezone().time() == at] or both[1:]
 
 
 def refuse_without_room(limits: Limits, replicas: int) -> None:
