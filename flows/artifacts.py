@@ -9,12 +9,14 @@ import contextvars
 import logging
 import re
 import threading
+from datetime import UTC, datetime
 from types import TracebackType
 from uuid import UUID
 
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 from prefect.logging import get_run_logger
 
+from batchjobs.accounts.units import dollars
 from batchjobs.reports.text import duration, markdown
 from batchjobs.storage.store import Store
 from batchjobs.supervision.progress import Progress, Reporter
@@ -113,8 +115,11 @@ def describe(now: Progress) -> str:
         glance.append(f"{now.output_tokens_per_s:,.0f} tokens/s")
     if now.seconds_left is not None and now.phase == "generating":
         glance.append(f"{duration(now.seconds_left)} left")
+    if now.deadline is not None:
+        glance.append(f"{duration(max(0.0, (now.deadline - datetime.now(UTC)).total_seconds()))} to the deadline")
     if now.usd_so_far is not None:
-        glance.append(f"${now.usd_so_far:,.4f} so far")
+        most = f" of {dollars(now.max_cost_usd)}" if now.max_cost_usd is not None else ""
+        glance.append(f"${now.usd_so_far:,.4f}{most} so far")
     glance.append(f"{now.errors:,} errors")
     phase = "starting the engine" if now.phase == "starting" else now.phase
     closer = [

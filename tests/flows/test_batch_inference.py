@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from prefect.client.schemas.objects import FlowRun
 
-from batchjobs.errors import OutputError
+from batchjobs.errors import OutputError, Refused
 from batchjobs.job import prepare
+from batchjobs.supervision import prepared as prepared_module
+from batchjobs.supervision.limits import refuse_beyond
 from batchjobs.supervision.progress import Progress, Silent
 from flows import batch_inference as flow_module
 from flows.batch_inference import batch_inference, exit_code_of, run_in_process
 from flows.steps import drained_in_time
+from schemas.figures import Estimate, Interval
 from schemas.job import JobSpec
 from schemas.summary import Summary
 from tests.conftest import MakeJob, text_table
@@ -106,6 +109,22 @@ def test_a_refused_job_says_why_without_a_traceback_and_leaves_no_lock(make_job:
     assert any("was 100, now 5" in line for line in lines)
     assert not any("Traceback" in line for line in lines)
     assert lock_is_free(make_job(name="first"))
+
+
+def test_a_job_that_does_not_fit_its_deadline_is_refused_and_begun_with_force(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreseen = Estimate(seconds=Interval(low=7200, expected=7200, high=7200), basis="Measured.")
+    monkeypatch.setattr(
+        prepared_module, "refuse_beyond", lambda limits, _, force: refuse_beyond(limits, foreseen, force)
+    )
+    job = make_job(name="late", run={"deadline": "1h"})
+    with pytest.raises(Refused, match="The job needs 2 h 00 min"):
+        run_in_process(job, False, Silent())
+    run, state, exit_code = state_of(job)
+    assert (state, exit_code) == ("Refused", 2)
+    assert "--force" in str(run.state.message if run.state else "")
+    assert run_in_process(job, False, Silent(), force=True).state == "completed"
 
 
 def test_a_broken_engine_ends_as_failed_with_its_log_lines_under_the_flow_run(make_job: MakeJob) -> None:

@@ -142,8 +142,9 @@ def test_a_job_is_refused_only_if_even_the_low_end_of_its_estimate_does_not_fit(
     refuse_beyond(limits(make_job), estimate(49), force=False)
     with pytest.raises(
         Refused,
-        match=r"The job needs 1 h 01 min \(51 min 00 s to 1 h 16 min\), but run\.deadline \(00:00\) leaves "
-        r"50 min 00 s\. \(Measured yesterday\.\) Nothing was changed\. Raise the limit, or go anyway with --force",
+        match=r"The job needs 1 h 01 min \(51 min 00 s to 1 h 16 min\), "
+        r"but run\.deadline \(00:00\) leaves 50 min 00 s\. "
+        r"\(Measured yesterday\.\) Nothing was changed\. Raise the limit, or go anyway with --force",
     ):
         refuse_beyond(limits(make_job), estimate(51), force=False)
     with pytest.raises(Refused, match=r"The job costs \$97\.20 .*, more than run\.max_cost_usd \(\$80\.00\)"):
