@@ -7,11 +7,12 @@ import time
 
 from batchjobs.accounts.accounting import summarise
 from batchjobs.accounts.figures import RunFigures
+from batchjobs.accounts.prometheus import prometheus_text
 from batchjobs.errors import StorageFailed
 from batchjobs.settings.history import record_of, write_record
 from batchjobs.storage.checkpoint import clean_temporary, committed_shards, part_name
 from batchjobs.storage.journal import clean_journal
-from batchjobs.storage.output import PROGRESS, SUCCESS, SUMMARY
+from batchjobs.storage.output import METRICS, PROGRESS, SUCCESS, SUMMARY
 from batchjobs.supervision.prepared import PreparedJob, prepare
 from batchjobs.supervision.progress import Reporter
 from batchjobs.supervision.run import run
@@ -67,6 +68,7 @@ def _store(prepared: PreparedJob, summary: Summary) -> None:
     clean_temporary(store)
     store.delete([PROGRESS])
     store.publish(SUMMARY, summary.model_dump_json(indent=1).encode(), replace=True)
+    store.publish(METRICS, prometheus_text(summary), replace=True)
     if summary.state == "completed":
         store.publish(SUCCESS, b"")
 

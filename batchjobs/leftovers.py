@@ -45,14 +45,15 @@ def remove_marked(mark: str) -> int:
     return _end(lambda: marked(mark))
 
 
+def of_life(group: int, mark: str, attempt: int) -> list[int]:
+    """Processes of one life: its process group, and what of it has left the group, as vLLM's workers do."""
+    in_group = {pid for pid in _processes() if _state_and_group(pid)[1] == group}
+    return sorted(in_group.union(marked(mark, attempt)))
+
+
 def end_life(group: int, mark: str, attempt: int) -> int:
-    """End one life: its process group, and what of it has left the group, as vLLM's workers do. As `remove_marked`."""
-
-    def find() -> list[int]:
-        in_group = [pid for pid in _processes() if _state_and_group(pid)[1] == group]
-        return [*in_group, *marked(mark, attempt)]
-
-    return _end(find)
+    """End one life. As `remove_marked`."""
+    return _end(lambda: of_life(group, mark, attempt))
 
 
 def _end(find: Callable[[], list[int]]) -> int:

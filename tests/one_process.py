@@ -14,10 +14,11 @@ import pytest
 from batchjobs.planning import plan
 from batchjobs.replica import wiring
 from batchjobs.replica.assignment import Assignment
-from batchjobs.settings import profiles
+from batchjobs.settings import history, profiles
 from batchjobs.settings.device import Device
 from batchjobs.storage import journal, lease, lock
 from batchjobs.supervision import life, lives, prepared
+from schemas.summary import Memory
 
 
 class ReplicaHere:
@@ -25,6 +26,7 @@ class ReplicaHere:
 
     pid = 0
     stop_by = None
+    started = 0.0
 
     def __init__(
         self, python: str, environment: Any, log: Path, descriptor: int | None, assignment: Assignment
@@ -60,6 +62,9 @@ class ReplicaHere:
     def held_s(self) -> float:
         return 1.0
 
+    def peak_memory(self) -> Memory:
+        return Memory()
+
     def important_lines(self) -> list[str]:
         return []
 
@@ -69,7 +74,7 @@ class _Events:
         self._inbox = inbox
 
     def send(self, kind: str, **fields: Any) -> None:
-        self._inbox.put(json.loads(json.dumps({"kind": kind, **fields})))
+        self._inbox.put(json.loads(json.dumps({"kind": kind, "at": 0.5, **fields})))
 
 
 def in_one_process(patch: pytest.MonkeyPatch, state: Path) -> None:
@@ -80,6 +85,7 @@ def in_one_process(patch: pytest.MonkeyPatch, state: Path) -> None:
     patch.setattr(lock, "remove_marked", lambda mark: 0)
     patch.setattr(lives, "kernel_oom_kills", lambda: 0)
     patch.setattr(profiles, "find_device", lambda job: Device("cpu"))
+    patch.setattr(history, "find_device", lambda job: Device("cpu"))
     patch.setattr(plan, "versions", lambda: {"batchjobs": "1"})
     patch.setattr(prepared, "versions", lambda: {"batchjobs": "1"})
     patch.setattr(life, "versions", lambda: {"batchjobs": "1"})

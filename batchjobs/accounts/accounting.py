@@ -1,21 +1,23 @@
-"""Tokens, seconds and money: the summary from the commit records, the attempts and what this run saw."""
+"""The summary from the commit records, the attempts and what this run saw."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from batchjobs.accounts.engine_seconds import count_engine_seconds
 from batchjobs.accounts.figures import RunFigures
+from batchjobs.accounts.money import cost, saved
 from batchjobs.storage.checkpoint import Commit
 from schemas.job import JobSpec
 from schemas.plan import Plan
 from schemas.summary import (
     EXIT_CODES,
     Attempt,
-    Cost,
     Decision,
     EngineFigures,
-    EngineSeconds,
+    Health,
     Latency,
+    Lengths,
     OrderFigures,
     Rate,
     Rows,
@@ -25,8 +27,6 @@ from schemas.summary import (
     Summary,
     Tokens,
 )
-
-_LABELS = ("productive", "starved", "tail", "draining")
 
 
 def summarise(
@@ -44,7 +44,7 @@ def summarise(
     rows = count_rows(plan, earlier, run.commits)
     state, message = verdict(job, plan, rows, len(commits), run)
     tokens = count_tokens(commits, run)
-    seconds = count_seconds(run, wall_s, plan_s)
+    seconds, engine_seconds = count_seconds(run, wall_s, plan_s), count_engine_seconds(run.attempts)
     return Summary(
         state=state,
         exit_code=EXIT_CODES[state],
@@ -56,14 +56,19 @@ def summarise(
         warnings=added(commit.warnings for commit in commits),
         tokens=tokens,
         seconds=seconds,
-        engine_seconds=count_engine_seconds(run),
+        engine_seconds=engine_seconds,
         rate=rate(run, seconds.generating),
         rate_wall=rate(run, wall_s),
         latency=latency(run),
         engine=engine_figures(job.engine.kind, run),
         order=OrderFigures.model_validate(run.order()),
         sizing=sizing,
-        cost=cost(attempts, run, rows, tokens, job),
+        cost=cost(attempts, engine_seconds, rows, tokens, job),
+        saved=saved(earlier, run, engine_seconds, job.cost),
+        health=count_health(commits),
+        lengths=Lengths(**{name: run.lengths(name).distribution() for name in Lengths.model_fields}),
+        memory=run.memory(),
+        timeline=run.timeline,
         attempts=sorted(attempts, key=lambda attempt: attempt.attempt),
         shards=ShardCounts(total=len(plan.shards), committed=len(commits), reused=len(earlier)),
     )
@@ -138,19 +143,9 @@ def count_seconds(run: RunFigures, wall_s: float, plan_s: float) -> Seconds:
     )
 
 
-def count_engine_seconds(run: RunFigures) -> EngineSeconds:
-    """Each second held has one label; what no lap names is the engine's end, or lost with the process."""
-    total = EngineSeconds()
-    for attempt in run.attempts:
-        laps = attempt.last.get("seconds", {})
-        startup = attempt.ready_s if attempt.ready_s is not None else attempt.held_s
-        labels = {name: laps.get(name, 0.0) for name in _LABELS}
-        rest = max(0.0, attempt.held_s - startup - sum(labels.values()))
-        end = "draining" if attempt.failure is None else "lost"
-        labels[end] = labels.get(end, 0.0) + rest
-        for name, seconds in {"held": attempt.held_s, "startup": startup, **labels}.items():
-            setattr(total, name, getattr(total, name) + seconds)
-    return total
+def count_health(commits: list[Commit]) -> Health:
+    """Health of all committed answers; parts of versions that did not look at it count as no answers."""
+    return Health(**{name: sum(getattr(c.health, name) for c in commits) for name in Health.model_fields})
 
 
 def rate(run: RunFigures, seconds: float) -> Rate:
@@ -184,28 +179,3 @@ def engine_figures(kind: str, run: RunFigures) -> EngineFigures:
         prefix_cache_hit_rate=hits / queries if queries and hits is not None else None,
         preemptions=stats["preemptions"],
     )
-
-
-def usd(held_s: float, usd_per_hour: float | None) -> float | None:
-    """Price of `held_s` seconds; None without a price."""
-    return None if usd_per_hour is None else held_s / 3600 * usd_per_hour
-
-
-def cost(attempts: list[Attempt], run: RunFigures, rows: Rows, tokens: Tokens, job: JobSpec) -> Cost:
-    """Money for the seconds that engines were held, each attempt at its own price."""
-    prices = [usd(attempt.held_s, attempt.usd_per_hour) for attempt in attempts]
-    known = [price for price in prices if price is not None]
-    if job.cost is None and not known:
-        return Cost()
-    total = sum(known)
-    return Cost(
-        usd_total=total,
-        usd_this_run=usd(run.held_s, job.cost.usd_per_hour if job.cost else None),
-        usd_per_1k_rows=_per(total, rows.ok, 1_000),
-        usd_per_1m_input_tokens=_per(total, tokens.prompt, 1_000_000),
-        usd_per_1m_output_tokens=_per(total, tokens.output, 1_000_000),
-    )
-
-
-def _per(total: float, count: int, unit: int) -> float | None:
-    return total / count * unit if count else None

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from batchjobs.accounts.histogram import Histogram
+from batchjobs.accounts.histogram import Histogram, Lengths
 from batchjobs.storage.checkpoint import Commit
+from schemas.summary import Memory, Timeline
 
 
 @dataclass
@@ -16,10 +17,11 @@ class AttemptFigures:
 
     number: int = 0
     replica: int = 0
+    started: float = 0.0  # monotonic
     engine: dict[str, Any] = field(default_factory=dict)  # EngineInfo, once it has started
     ready_s: float | None = None  # seconds from process start to a ready engine
     held_s: float = 0.0  # seconds from process start to exit
-    last: dict[str, Any] = field(default_factory=dict)  # the latest progress message
+    last: dict[str, Any] = field(default_factory=dict)  # the latest progress message; `at`: monotonic
     in_flight: set[int] = field(default_factory=set)  # rows fed and not ended
     answered: int = 0  # rows that the engine has answered
     committed: int = 0  # shards
@@ -31,6 +33,7 @@ class AttemptFigures:
     failure: str | None = None  # a sentence, if it did not leave in order
     engine_failed: bool = False  # the engine's failure, which another life may survive
     notes: list[str] = field(default_factory=list)  # what the replica changed by itself
+    memory: Memory = field(default_factory=Memory)  # the most that it held
     oom_kills: int = 0  # of the kernel, while it lived
 
 
@@ -41,6 +44,7 @@ class RunFigures:
     commits: list[Commit] = field(default_factory=list)
     attempts: list[AttemptFigures] = field(default_factory=list)
     failure: str | None = None  # why the run as a whole could not go on
+    timeline: Timeline = field(default_factory=Timeline)  # once the run has ended
 
     @property
     def stopped(self) -> bool:
@@ -115,6 +119,22 @@ class RunFigures:
             for name, bins in attempt.last.get("latency", {}).items():
                 merged.setdefault(name, Histogram()).merge(bins)
         return merged
+
+    def lengths(self, name: str) -> Lengths:
+        """Lengths in tokens of all attempts' `prompt_tokens` or `output_tokens`."""
+        merged = Lengths()
+        for attempt in self.attempts:
+            if name in attempt.last:
+                merged.merge(attempt.last[name])
+        return merged
+
+    def memory(self) -> Memory:
+        """The most that one attempt held."""
+        held = [attempt.memory for attempt in self.attempts]
+        return Memory(
+            host_peak_bytes=max((m.host_peak_bytes for m in held if m.host_peak_bytes), default=None),
+            device_peak_bytes=max((m.device_peak_bytes for m in held if m.device_peak_bytes), default=None),
+        )
 
     def stats(self) -> dict[str, Any]:
         """The engines' own figures: the peak of what is a level, the sum of what is a count; None if not known."""

@@ -16,6 +16,7 @@ OURS = "_batchjobs"
 SPEC = f"{OURS}/spec.yaml"
 PLAN = f"{OURS}/plan.json"
 SUMMARY = f"{OURS}/summary.json"
+METRICS = f"{OURS}/summary.prom"  # the same numbers for Prometheus
 PROGRESS = f"{OURS}/progress.json"  # disposable
 LOCK = f"{OURS}/lock"  # who runs
 WRITERS = f"{OURS}/writers.lock"  # whoever may still write

@@ -44,11 +44,12 @@ class Dispatcher:
 
     def run(self, process: ReplicaProcess) -> AttemptFigures:
         """Until the replica has left; nothing of it is there afterwards. Its failure, if any, is in the figures."""
+        self.figures.started = process.started
         try:
             self._serve(process)
         finally:
             process.kill()
-            self.figures.held_s = process.held_s()
+            self.figures.held_s, self.figures.memory = process.held_s(), process.peak_memory()
             self.figures.is_over = True
         self._tick(process)
         return self.figures
@@ -100,7 +101,7 @@ class Dispatcher:
             shard, again = (None if self._stop.asked else self._next_shard()) or (None, False)
             process.send("shard", shard=shard, again=again)
         elif kind == "ready":
-            figures.engine, figures.ready_s = message["engine"], process.held_s()
+            figures.engine, figures.ready_s = message["engine"], message["at"] - process.started
             self._started()
         elif kind == "fed":
             figures.in_flight.update(message["rows"])

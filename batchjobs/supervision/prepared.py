@@ -25,7 +25,7 @@ from batchjobs.storage.attempts import close_lost, read_attempts
 from batchjobs.storage.checkpoint import Commit, clean_temporary, committed_shards, part_name, read_commit
 from batchjobs.storage.lease import fenced
 from batchjobs.storage.lock import OutputLock, acquire
-from batchjobs.storage.output import OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan, read_summary
+from batchjobs.storage.output import METRICS, OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan, read_summary
 from batchjobs.storage.store import Store, open_store
 from batchjobs.supervision.preflight import check_engine
 from schemas.job import JobSpec
@@ -175,7 +175,7 @@ def _begin(prepared: PreparedJob, fs: AbstractFileSystem) -> None:
             prepared.stored = again
             prepared.lock.release()
             return
-        store.delete([SUCCESS, SUMMARY])  # they tell of a run that came to its end: no longer true, or not yet
+        store.delete([SUCCESS, SUMMARY, METRICS])  # they tell of a run that came to its end: no longer true, or not yet
         warn_of_versions("batchjobs", {prepared.plan.versions["batchjobs"]}, versions()["batchjobs"])
         prepared.earlier = [commit for commit in commits if not prepared.retry & commit.errors.keys()]
         prepared.attempts = close_lost(store, read_attempts(store))

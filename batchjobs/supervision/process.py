@@ -13,9 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from batchjobs.leftovers import ATTEMPT, MARK, end_life
+from batchjobs.leftovers import ATTEMPT, MARK, end_life, of_life
 from batchjobs.replica.assignment import Assignment
 from batchjobs.replica.channel import Sender, receive
+from batchjobs.supervision.memory import MemoryWatch
+from schemas.summary import Memory
 
 _LEAVE_S = 60.0  # seconds that a replica may take to free its engine after its last message
 # What people want to see of an engine's log: trouble, and what the engine says of its capacity.
@@ -49,6 +51,8 @@ class ReplicaProcess:
         self._commands = Sender(self._process.stdin.fileno())
         self.events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         threading.Thread(target=self._listen, args=(reading,), name="events", daemon=True).start()
+        self._memory = MemoryWatch(lambda: of_life(self.pid, *self._mark))
+        self._memory.start()
         self.send("assignment", assignment=assignment.model_dump(mode="json"))
 
     @property
@@ -59,7 +63,7 @@ class ReplicaProcess:
     def _listen(self, descriptor: int) -> None:
         with os.fdopen(descriptor, "rb") as stream:
             for message in receive(stream):
-                self.events.put(message)
+                self.events.put({**message, "at": time.monotonic()})
         self.events.put({"kind": "end"})
 
     def send(self, kind: str, **fields: Any) -> None:
@@ -81,6 +85,7 @@ class ReplicaProcess:
         self._process.wait()
         if self._ended is None:
             self._ended = time.monotonic()
+            self._memory.stop()
             with suppress(OSError):
                 assert self._process.stdin is not None
                 self._process.stdin.close()
@@ -88,6 +93,10 @@ class ReplicaProcess:
     def held_s(self) -> float:
         """Seconds from start to now, or to the end."""
         return (self._ended or time.monotonic()) - self.started
+
+    def peak_memory(self) -> Memory:
+        """The most that it held so far."""
+        return self._memory.peak
 
     def important_lines(self) -> list[str]:
         """Lines of the log since the last call that a person should see."""

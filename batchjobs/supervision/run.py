@@ -17,6 +17,8 @@ from batchjobs.supervision.lives import Replica, Shared
 from batchjobs.supervision.pool import ShardPool
 from batchjobs.supervision.prepared import PreparedJob
 from batchjobs.supervision.progress import Reporter, progress_of
+from batchjobs.supervision.recording import Recording
+from schemas.summary import Timeline
 
 _JOIN_S = 0.2  # between looks at the signals, while other threads do the work
 _WRITE_S = 3.0  # between writes of progress.json
@@ -56,6 +58,7 @@ class Run:
             while replicas:
                 self._side_by_side(replicas)
                 replicas = self._to_go_on(replicas)
+        self._figures.timeline = self._watch.timeline()
         if not self._left():
             self._shared.experience.remember()
         prepared = self._prepared
@@ -107,7 +110,7 @@ class _Watch:
 
     def __init__(self, prepared: PreparedJob, figures: RunFigures, reporter: Reporter, best_effort: BestEffort) -> None:
         self._prepared, self._figures, self._reporter = prepared, figures, reporter
-        self._best_effort = best_effort
+        self._best_effort, self._recording = best_effort, Recording(figures)
         self._next_write = 0.0
         self._lock = threading.Lock()
 
@@ -122,9 +125,14 @@ class _Watch:
             self.tell(lines)
             self._show()
 
+    def timeline(self) -> Timeline:
+        """The whole run over time."""
+        return self._recording.timeline()
+
     def _show(self) -> None:
         prepared = self._prepared
         now = progress_of(self._figures, prepared.plan, prepared.earlier, prepared.job.cost)
+        self._recording.look(now.rows_done)
         self._reporter.progress(now)
         if time.monotonic() >= self._next_write:
             self._next_write = time.monotonic() + _WRITE_S
