@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from schemas.summary import Attempt, Percentiles, Rate, Summary
+from schemas.figures import Distribution
+from schemas.summary import Attempt, Change, Percentiles, Rate, Saving, Summary
 
 _MOST_ATTEMPTS = 20
+_MIB = 2**20
 
 Section = tuple[str, list[tuple[str, str]]]
 
@@ -43,13 +45,18 @@ def sections(summary: Summary) -> list[Section]:
     return [
         ("Rows", _rows(summary)),
         ("Tokens", _tokens(summary)),
+        *([("Answers that may be wrong", health)] if (health := _health(summary)) else []),
         ("Time of this run", _seconds(summary)),
+        *([("Engine-seconds of this run", labels)] if (labels := _labels(summary)) else []),
+        *([("Saved in this run", saved)] if (saved := _saved(summary)) else []),
         ("Speed of this run", _speed(summary)),
+        *([("Tokens per request of this run", lengths)] if (lengths := _lengths(summary)) else []),
         *([("Latency of this run", _latency(summary))] if summary.latency.queue_s.p50 is not None else []),
         ("Engine", _engine(summary)),
         *([("Settings that were decided", _sizing(summary))] if summary.sizing else []),
         *([("Attempts", attempts)] if (attempts := _attempts(summary)) else []),
         *([("Cost", _cost(summary))] if summary.cost.usd_total is not None else []),
+        *([("Against the run before", _previous(summary))] if summary.previous is not None else []),
     ]
 
 
@@ -87,7 +94,67 @@ def _seconds(s: Summary) -> list[tuple[str, str]]:
         ("engine start", duration(t.engine_start)),
         ("generating", f"{duration(t.generating)} (starved {duration(t.starved)}, tail {duration(t.tail)})"),
         ("finish", duration(t.finish)),
+        *_foreseen(s),
     ]
+
+
+def _foreseen(s: Summary) -> list[tuple[str, str]]:
+    if s.foreseen is None or s.foreseen.seconds is None:
+        return []
+    low, expected, high = s.foreseen.seconds.low, s.foreseen.seconds.expected, s.foreseen.seconds.high
+    bound = " (low is a bound, nothing was measured)" if s.foreseen.is_bound else ""
+    said = f"{duration(low)} to {duration(high)}, expected {duration(expected)}{bound}; took {duration(s.seconds.wall)}"
+    return [("foreseen", said)]
+
+
+def _health(s: Summary) -> list[tuple[str, str]]:
+    """One line if all is well; of no answers, nothing is said."""
+    answers, counts = s.health.answers, s.health.model_dump(exclude={"answers"})
+    if not answers:
+        return []
+    found = [(name, f"{count:,} of {answers:,} ({count / answers:.2%})") for name, count in counts.items() if count]
+    return found or [("none", f"of {answers:,} answers")]
+
+
+def _labels(s: Summary) -> list[tuple[str, str]]:
+    """What the engines were held for, the money beside the time."""
+    held, seconds = s.engine_seconds.held, s.engine_seconds.model_dump(exclude={"held"})
+    if not held:
+        return []
+    money = {label: f", ${usd:,.4f}" for label, usd in s.cost.usd_by_label.items()}
+    return [
+        (label, f"{duration(value)} ({value / held:.1%}){money.get(label, '')}")
+        for label, value in seconds.items()
+        if value
+    ]
+
+
+def _saved(s: Summary) -> list[tuple[str, str]]:
+    ways = {
+        "by going on": s.saved.resume,
+        "identical rows": s.saved.duplicates,
+        "prefix cache": s.saved.prefix_cache,
+    }
+    return [(way, _saving(saving)) for way, saving in ways.items() if saving.rows or saving.prompt_tokens]
+
+
+def _saving(saving: Saving) -> str:
+    rows = f"{saving.rows:,} rows" if saving.rows else ""
+    prompt = f"{saving.prompt_tokens:,} prompt tokens"
+    output = f"{saving.output_tokens:,} output tokens" if saving.output_tokens else ""
+    time = f"about {duration(saving.engine_seconds)} of an engine" if saving.engine_seconds is not None else ""
+    money = f"${saving.usd:,.4f}" if saving.usd is not None else ""
+    return ", ".join(part for part in (rows, prompt, output, time, money) if part)
+
+
+def _lengths(s: Summary) -> list[tuple[str, str]]:
+    both = {"prompt": s.lengths.prompt_tokens, "output": s.lengths.output_tokens}
+    return [(name, _distribution(lengths)) for name, lengths in both.items() if lengths.count]
+
+
+def _distribution(d: Distribution) -> str:
+    named = {"P50": d.p50, "P95": d.p95, "P99": d.p99, "longest": d.max}
+    return ", ".join([f"mean {d.mean:,.1f}", *(f"{name} {value:,.0f}" for name, value in named.items())])
 
 
 def _speed(s: Summary) -> list[tuple[str, str]]:
@@ -129,6 +196,8 @@ def _engine(s: Summary) -> list[tuple[str, str]]:
     pairs += [(name, f"{value:,}") for name, value in counts if value is not None]
     shares = (("peak KV use", e.kv_cache_usage_peak), ("prefix-cache hit rate", e.prefix_cache_hit_rate))
     pairs += [(name, f"{value:.1%}") for name, value in shares if value is not None]
+    memory = (("peak memory", s.memory.host_peak_bytes), ("peak GPU memory", s.memory.device_peak_bytes))
+    pairs += [(name, f"{value / _MIB:,.0f} MiB, one replica") for name, value in memory if value is not None]
     return [
         *pairs,
         ("held", f"{duration(s.engine_seconds.held)} in this run, {len(s.attempts)} attempts over all runs"),
@@ -160,8 +229,36 @@ def _cost(s: Summary) -> list[tuple[str, str]]:
         ("per 1,000 rows", c.usd_per_1k_rows),
         ("per 1M input tokens", c.usd_per_1m_input_tokens),
         ("per 1M output tokens", c.usd_per_1m_output_tokens),
+        ("same tokens from the API", c.usd_at_api_price),
     )
-    return [(name, f"${value:,.4f}") for name, value in pairs if value is not None]
+    foreseen = s.foreseen.usd if s.foreseen is not None else None
+    return [
+        *((name, f"${value:,.4f}") for name, value in pairs if value is not None),
+        *(
+            [("foreseen", f"${foreseen.low:,.4f} to ${foreseen.high:,.4f}, expected ${foreseen.expected:,.4f}")]
+            if foreseen is not None
+            else []
+        ),
+    ]
+
+
+def _previous(s: Summary) -> list[tuple[str, str]]:
+    """What changed since; what went over a threshold comes first."""
+    before = s.previous
+    assert before is not None
+    same = "the same settings" if before.same_settings else "other settings, so the figures compare two things"
+    changes = sorted(before.changes, key=lambda change: change.breach is None)
+    return [
+        ("ended", f"{before.ended:%Y-%m-%d %H:%M} UTC; {same}"),
+        *(("setting", difference) for difference in before.settings),
+        *((change.figure, _change(change)) for change in changes),
+    ]
+
+
+def _change(change: Change) -> str:
+    before, now = (("unknown" if value is None else f"{value:,.4g}") for value in (change.before, change.now))
+    share = f" ({change.now / change.before - 1:+.1%})" if change.before and change.now is not None else ""
+    return f"{before} -> {now}{share}" + (f". {change.breach}" if change.breach else "")
 
 
 def duration(seconds: float) -> str:
