@@ -16,8 +16,8 @@ from uuid import UUID
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 from prefect.logging import get_run_logger
 
-from batchjobs.accounts.units import dollars
-from batchjobs.reports.text import duration, markdown
+from batchjobs.accounts.units import dollars, duration
+from batchjobs.reports.text import markdown
 from batchjobs.storage.store import Store
 from batchjobs.supervision.progress import Progress, Reporter
 from schemas.summary import Summary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from batchjobs.reports.text import duration
+from batchjobs.accounts.units import duration
 
 UNKNOWN = "not known"
 
