@@ -37,6 +37,9 @@ JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="Job file (YAML).",
 Output = Annotated[
     str, typer.Argument(metavar="OUT", help="Output folder of a job, or any fsspec URL.", show_default=False)
 ]
+Force = Annotated[
+    bool, typer.Option("--force", help="Run though deadline or budget cannot be met; it stops in time all the same.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
 
 
@@ -49,6 +52,7 @@ def run(
     frozen_input: Annotated[
         bool, typer.Option(help="Finish what was planned, though files have arrived since.")
     ] = False,
+    force: Force = False,
     prefect: Annotated[
         bool | None, typer.Option(help="Through the Prefect flow; default: if a Prefect API is configured.")
     ] = None,
@@ -61,20 +65,24 @@ def run(
     job = load_job(job_file)
     job = limited(job, limit) if limit is not None else job
     with Terminal() as terminal:
-        summary = _run_through_prefect(job, frozen_input, terminal, prefect) or _run_here(job, frozen_input, terminal)
+        summary = _run_through_prefect(job, frozen_input, force, terminal, prefect) or _run_here(
+            job, frozen_input, force, terminal
+        )
     _print_summary(summary, as_json)
     raise typer.Exit(summary.exit_code)
 
 
-def _run_here(job: JobSpec, frozen_input: bool, terminal: object) -> Summary:
+def _run_here(job: JobSpec, frozen_input: bool, force: bool, terminal: object) -> Summary:
     from batchjobs.job import run_job
     from batchjobs.terminal import Terminal
 
     assert isinstance(terminal, Terminal)
-    return run_job(job, terminal, frozen_input)
+    return run_job(job, terminal, frozen_input, force)
 
 
-def _run_through_prefect(job: JobSpec, frozen_input: bool, terminal: object, wanted: bool | None) -> Summary | None:
+def _run_through_prefect(
+    job: JobSpec, frozen_input: bool, force: bool, terminal: object, wanted: bool | None
+) -> Summary | None:
     """The summary, or None when the job is to run without Prefect."""
     if wanted is False:
         return None
@@ -89,7 +97,7 @@ def _run_through_prefect(job: JobSpec, frozen_input: bool, terminal: object, wan
         return None
     from flows.batch_inference import run_in_process
 
-    return run_in_process(job, frozen_input, terminal)
+    return run_in_process(job, frozen_input, terminal, force)
 
 
 def _print_summary(summary: Summary, as_json: bool) -> None:
@@ -99,13 +107,20 @@ def _print_summary(summary: Summary, as_json: bool) -> None:
 
 
 @app.command()
-def plan(job_file: JobFile, as_json: AsJson = False) -> None:
-    """Show what a job would do: files, rows, shards, columns, settings. Writes nothing; needs no GPU and no vLLM."""
-    from batchjobs.describe import describe, text
+def plan(
+    job_file: JobFile,
+    full: Annotated[bool, typer.Option("--full", help="Look at every row, not at about a thousand.")] = False,
+    device: Annotated[str | None, typer.Option(help="Plan for this GPU (H100, L4, …) or `cpu`.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Plan for a GPU with so much memory, such as 24GiB.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a job would do: rows, tokens, capacity, time, money. Writes nothing; needs no GPU and no vLLM."""
+    from batchjobs.describe import describe
+    from batchjobs.reports.plan import text
     from batchjobs.spec import load_job
 
-    described = describe(load_job(job_file))
-    typer.echo(json.dumps(described, indent=2) if as_json else text(described))
+    found = describe(load_job(job_file), full, device, memory)
+    typer.echo(json.dumps(found.plain(), indent=2) if as_json else text(found))
 
 
 @app.command(name="try")
@@ -163,10 +178,36 @@ def verify(output: Output, as_json: AsJson = False) -> None:
     raise typer.Exit(0 if proof.complete else 1)
 
 
+@app.command()
+def report(
+    output: Output,
+    file: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write it here; default: OUT/_batchjobs/report.html.")
+    ] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the summary as markdown, write nothing.")
+    ] = False,
+) -> None:
+    """Write a page that tells a run to somebody who was not there, with pictures; print where it is. Needs no GPU."""
+    from batchjobs.storage.store import open_store
+
+    store = open_store(output)
+    if as_markdown:
+        from batchjobs.reports.source import open_source
+        from batchjobs.reports.text import markdown
+
+        typer.echo(markdown(open_source(store).summary))
+    else:
+        from batchjobs.reports.page import write_report
+
+        typer.echo(write_report(store, file))
+
+
 @app.command(name="retry-failed")
 def retry_failed(
     output: Output,
     code: Annotated[list[str] | None, typer.Option(help="Error code to retry; may be repeated.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Run failed rows again; only their parts are replaced, one atomic step each. Default: not what must fail again."""
@@ -174,7 +215,7 @@ def retry_failed(
     from batchjobs.terminal import Terminal
 
     with Terminal() as terminal:
-        summary = retry_failed(output, code or [], terminal)
+        summary = retry_failed(output, code or [], terminal, force)
     _print_summary(summary, as_json)
     raise typer.Exit(summary.exit_code)
 
@@ -197,19 +238,103 @@ def submit(
     job_file: JobFile,
     deployment: Annotated[str, typer.Option(help="Prefect deployment that runs the job.")] = "batch-inference/adhoc",
     tag: Annotated[list[str] | None, typer.Option(help="Tag of the flow run; may be repeated.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Start an ad-hoc run of a job on a Prefect worker, and return at once."""
     from batchjobs.spec import load_job
     from flows.submit import submit as submit_job
 
-    submitted = submit_job(load_job(job_file), deployment, tag or [])
+    submitted = submit_job(load_job(job_file), deployment, tag or [], force)
     known = {"id": str(submitted.id), "name": submitted.name, "url": submitted.url}
     typer.echo(
         json.dumps(known, indent=2)
         if as_json
         else f"Submitted {submitted.name} ({submitted.id})\n{submitted.url or ''}"
     )
+
+
+@app.command()
+def tune(
+    job_file: JobFile,
+    rows: Annotated[
+        int | None, typer.Option(help="Rows of the sample; default: 4 for each of the largest max_num_seqs.", min=1)
+    ] = None,
+    max_num_seqs: Annotated[
+        list[int] | None, typer.Option(help="Value to try; may be repeated. Default: around what fits.", min=1)
+    ] = None,
+    max_num_batched_tokens: Annotated[
+        list[int] | None, typer.Option(help="Value to try; may be repeated. Default: half and twice.", min=1)
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Another checkpoint, such as a quantised one; may be repeated.")
+    ] = None,
+    kv_cache_dtype: Annotated[
+        list[str] | None, typer.Option(help="Another dtype of the KV cache, such as fp8; may be repeated.")
+    ] = None,
+    within: Annotated[
+        float, typer.Option(help="Use the smallest setting within this share of the fastest.", min=0, max=0.5)
+    ] = 0.05,
+    repeat: Annotated[int, typer.Option(help="Runs of each setting; the median counts.", min=1)] = 1,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Job file to write; default: JOB.tuned.yaml beside JOB.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try engine settings on a sample of the job's rows, and write a job file with those to use.
+
+    Each setting is a real run with a start of the engine. Ctrl-C ends it with what was measured until then.
+    """
+    from batchjobs.spec import load_job
+    from batchjobs.tuning.job_file import free_name, write_tuned
+    from batchjobs.tuning.sweep import Wanted, tune
+    from batchjobs.tuning.table import text
+    from batchjobs.tuning.trial import settings_of
+
+    file = free_name(job_file, output)
+    wanted = Wanted(
+        rows,
+        max_num_seqs or (),
+        max_num_batched_tokens or (),
+        [str(Path(name).absolute()) if Path(name).exists() else name for name in model or ()],
+        kv_cache_dtype or (),
+        within,
+        repeat,
+    )
+    tuning = tune(load_job(job_file), wanted, _run_trial, lambda line: typer.echo(line, err=True))
+    typer.echo(tuning.model_dump_json(indent=2) if as_json else text(tuning))
+    if tuning.own_knee is None or tuning.stopped:
+        raise typer.Exit(3 if tuning.stopped else 1)
+    write_tuned(job_file, settings_of(tuning.own_knee.setting), file)
+    typer.echo(f"Wrote {file}. It goes on with the output of {job_file}, whose answers it does not change.", err=True)
+
+
+bench = typer.Typer(
+    help="Measure what a feature of the engine is worth to a job, on a sample of its own rows.", no_args_is_help=True
+)
+app.add_typer(bench, name="bench")
+
+
+@bench.command(name="prefix-cache")
+def prefix_cache(
+    job_file: JobFile,
+    rows: Annotated[int, typer.Option(help="How many of the job's rows are the load.", min=1)] = 64,
+    as_json: AsJson = False,
+) -> None:
+    """Run the same load three times on one engine: cold cache, hot cache, independent prefixes. Writes nothing."""
+    from batchjobs.spec import load_job
+    from batchjobs.tuning.prefix_cache import bench_prefix_cache
+    from batchjobs.tuning.prefix_text import text
+
+    found = bench_prefix_cache(load_job(job_file), rows, _run_trial)
+    typer.echo(found.model_dump_json(indent=2) if as_json else text(found))
+
+
+def _run_trial(job: JobSpec) -> Summary:
+    from batchjobs.terminal import Terminal
+
+    with Terminal() as terminal:
+        return _run_here(job, False, False, terminal)
 
 
 def _version(wanted: bool) -> None:

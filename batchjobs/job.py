@@ -8,7 +8,7 @@ import time
 from batchjobs.accounts.accounting import summarise
 from batchjobs.accounts.figures import RunFigures
 from batchjobs.errors import StorageFailed
-from batchjobs.settings.history import write_record
+from batchjobs.settings.history import record_of, write_record
 from batchjobs.storage.checkpoint import clean_temporary, committed_shards, part_name
 from batchjobs.storage.journal import clean_journal
 from batchjobs.storage.output import PROGRESS, SUCCESS, SUMMARY
@@ -34,7 +34,7 @@ def finish(prepared: PreparedJob, figures: RunFigures) -> Summary:
         _miss_lost_parts(prepared, figures)
         summary = _summary(prepared, figures)
         if figures.attempts:  # before `_SUCCESS`, which is the very last
-            write_record(prepared.resolved, summary, prepared.lengths)
+            write_record(prepared.resolved, record_of(prepared.job, prepared.plan, summary, prepared.lengths))
         try:
             _store(prepared, summary)
         except StorageFailed as problem:
@@ -56,6 +56,7 @@ def _summary(prepared: PreparedJob, figures: RunFigures) -> Summary:
         time.monotonic() - prepared.began,
         prepared.plan_s,
         prepared.sizing,
+        prepared.foreseen,
     )
 
 
@@ -84,9 +85,9 @@ def _miss_lost_parts(prepared: PreparedJob, figures: RunFigures) -> None:
         figures.failure = f"{len(lost)} parts were removed while the job ran, such as {part_name(min(lost))}"
 
 
-def run_job(job: JobSpec, reporter: Reporter, frozen_input: bool = False) -> Summary:
+def run_job(job: JobSpec, reporter: Reporter, frozen_input: bool = False, force: bool = False) -> Summary:
     """All three steps."""
-    prepared = prepare(job, frozen_input)
+    prepared = prepare(job, frozen_input, force=force)
     try:
         return finish(prepared, run(prepared, reporter))
     finally:

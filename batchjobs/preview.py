@@ -27,6 +27,7 @@ def preview(job: JobSpec, rows: int, reporter: Reporter) -> list[dict[str, Any]]
             update={
                 "input": job.input.model_copy(update={"limit": min(rows, job.input.limit or rows)}),
                 "output": OutputSpec(path=folder + "/out", keep_columns=[]),
+                "run": job.run.model_copy(update={"deadline": None, "max_cost_usd": None}),  # those are of a whole run
             }
         )
         prepared = prepare(job)

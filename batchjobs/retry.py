@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 
 import yaml
 
@@ -12,6 +13,7 @@ from batchjobs.spec import parse_job
 from batchjobs.storage.output import SPEC, not_ours
 from batchjobs.storage.store import open_store
 from batchjobs.supervision.progress import Reporter
+from schemas.deadline import parse_deadline
 from schemas.job import JobSpec
 from schemas.records import ErrorCode
 from schemas.summary import Summary
@@ -24,21 +26,30 @@ OF_THE_ROW = frozenset({
 DEFAULT_CODES = frozenset(ErrorCode) - OF_THE_ROW
 
 
-def retry_failed(output: str, codes: Collection[str], reporter: Reporter) -> Summary:
+def retry_failed(output: str, codes: Collection[str], reporter: Reporter, force: bool = False) -> Summary:
     """Run again the rows with these error codes (default: those that may go well now), replacing only their parts.
 
-    Each part is replaced in one step. Raises SpecError for an unknown code, OutputError if there is no finished job.
+    Each part is replaced in one step. The limits of the frozen spec hold, except a deadline that is a date, which was
+    of another run. `force` is as in `prepare`. Raises SpecError for an unknown code, OutputError if there is no
+    finished job.
     """
     unknown = sorted(set(codes) - set(ErrorCode))
     if unknown:
         raise SpecError(f"--code: found {unknown[0]}; allowed: {', '.join(ErrorCode)}")
-    prepared = prepare(job_of(output), frozen_input=True, retry=frozenset(codes or DEFAULT_CODES))
+    job = _without_date(job_of(output))
+    prepared = prepare(job, frozen_input=True, retry=frozenset(codes or DEFAULT_CODES), force=force)
     if prepared.stored is not None:
         return prepared.stored
     try:
         return finish(prepared, run(prepared, reporter))
     finally:
         prepared.lock.release()
+
+
+def _without_date(job: JobSpec) -> JobSpec:
+    if job.run.deadline is None or not isinstance(parse_deadline(job.run.deadline), datetime):
+        return job
+    return job.model_copy(update={"run": job.run.model_copy(update={"deadline": None})})
 
 
 def job_of(output: str) -> JobSpec:

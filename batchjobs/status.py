@@ -6,8 +6,10 @@ import fcntl
 import json
 import re
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
+from batchjobs.accounts.units import clock, dollars, duration
 from batchjobs.storage.lease import is_held
 from batchjobs.storage.output import ATTEMPTS, LOCK, PLAN, PROGRESS, SUMMARY, not_ours
 from batchjobs.storage.store import LocalStore, Store, open_store
@@ -64,6 +66,22 @@ def _is_locked(store: LocalStore) -> bool:
     return False
 
 
+def _ahead(progress: dict[str, Any]) -> list[str]:
+    """What is left, beside the limits of the run."""
+    now, lines = datetime.now(UTC), []
+    moments = {name: datetime.fromisoformat(at) for name in ("ends_at", "deadline") if (at := progress.get(name))}
+    if progress["seconds_left"] is not None:
+        ends = f", until {clock(moments['ends_at'], now)}" if "ends_at" in moments else ""
+        lines.append(f"left    about {duration(progress['seconds_left'])}{ends}")
+    if "deadline" in moments:
+        lines.append(f"limit   run.deadline {clock(moments['deadline'], now)}")
+    if (most := progress.get("max_cost_usd")) is not None:
+        forecast = progress.get("usd_forecast")
+        cost = f", about {dollars(forecast)} when all is done" if forecast is not None else ""
+        lines.append(f"limit   run.max_cost_usd {dollars(most)}: {dollars(progress['usd_so_far'] or 0)} so far{cost}")
+    return lines
+
+
 def describe(found: dict[str, Any]) -> str:
     """The status in a few lines."""
     shards, progress, summary = found["shards"], found["progress"], found["summary"]
@@ -75,8 +93,8 @@ def describe(found: dict[str, Any]) -> str:
         lines.append(
             f"rows    {progress['rows_done']:,} of {progress['rows_total']:,} done, {progress['errors']:,} errors"
         )
-        if found["state"] == "running" and progress["seconds_left"] is not None:
-            lines.append(f"left    about {progress['seconds_left'] / 60:.1f} minutes")
+        if found["state"] == "running":
+            lines += _ahead(progress)
     elif summary is not None:
         rows = summary["rows"]
         lines.append(f"rows    {rows['ok']:,} ok, {rows['error']:,} errors, of {found['rows']:,}")

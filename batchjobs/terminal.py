@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
 from tqdm import tqdm
 
+from batchjobs.accounts.units import clock, dollars
 from batchjobs.supervision.progress import Progress
 
 _WARNING = re.compile(r"\bWARNING\b")
@@ -76,5 +78,21 @@ def _postfix(now: Progress) -> str:
     if now.errors:
         parts.append(f"errors {now.errors}")
     if now.usd_so_far is not None:
-        parts.append(f"${now.usd_so_far:.3f}")
+        parts.append(f"${now.usd_so_far:.3f}{_budget(now)}")
+    if now.deadline is not None:
+        parts.append(_deadline(now, now.deadline))
     return ", ".join(parts)
+
+
+def _budget(now: Progress) -> str:
+    if now.max_cost_usd is None:
+        return ""
+    forecast = f", all done at {dollars(now.usd_forecast)}" if now.usd_forecast is not None else ""
+    return f" of {dollars(now.max_cost_usd)}{forecast}"
+
+
+def _deadline(now: Progress, deadline: datetime) -> str:
+    """When everything is done, beside when the run has to end."""
+    today = datetime.now(UTC)
+    forecast = f"all done {clock(now.ends_at, today)}, " if now.ends_at is not None else ""
+    return f"{forecast}deadline {clock(deadline, today)}"

@@ -6,6 +6,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+from batchjobs.accounts.stopwatch import Stopwatch
 from batchjobs.engines.base import Engine
 from batchjobs.planning.plan import make_plan, read_dataset
 from batchjobs.replica.assignment import Assignment
@@ -40,6 +41,6 @@ def run_wired(assignment: Assignment, engine: Engine) -> tuple[Feeder, Heard]:
     commands: Any = SimpleNamespace(next_shard=lambda: next(shards, None), stop_by=None)
     heard: Any = Heard()
     tokenizer = load_tokenizer(assignment.job, assignment.plan.as_of)
-    feeder = wire(assignment, engine, tokenizer, commands, heard)
+    feeder = wire(assignment, engine, tokenizer, commands, heard, Stopwatch())
     feeder.run()
     return feeder, heard

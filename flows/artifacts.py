@@ -16,6 +16,7 @@ from prefect.artifacts import create_markdown_artifact, create_progress_artifact
 from prefect.logging import get_run_logger
 
 from batchjobs.reports.text import duration, markdown
+from batchjobs.storage.store import Store
 from batchjobs.supervision.progress import Progress, Reporter
 from schemas.summary import Summary
 
@@ -139,11 +140,22 @@ def level_of(line: str) -> int:
     return logging.ERROR if "out of memory" in line.lower() else logging.INFO
 
 
-def publish_summary(summary: Summary) -> None:
+def draw_report(store: Store) -> str | None:
+    """Write `report.html`; where it is, or None and a warning: a picture is no reason for a job to fail."""
+    try:
+        from batchjobs.reports.page import write_report  # loads matplotlib: only when it is needed
+
+        return write_report(store)
+    except Exception as error:
+        logger.warning("The report is not written; `batchjobs report %s` tries again. %s", store.url, _short(error))
+        return None
+
+
+def publish_summary(summary: Summary, report: str | None) -> None:
     """The summary as a markdown artifact; runs of one job are versions of one key. Never raises."""
     try:
-        key = artifact_key(summary.job, "summary")
-        create_markdown_artifact(markdown(summary), key=key, description=headline(summary))
+        key, where = artifact_key(summary.job, "summary"), f"\n\nReport: `{report}`" if report else ""
+        create_markdown_artifact(markdown(summary) + where, key=key, description=headline(summary))
     except Exception as error:
         logger.warning("The Prefect API does not answer; it did not get the summary. %s", _short(error))
 

@@ -19,17 +19,18 @@ __all__ = ["batch_inference", "exit_code_of", "run_in_process"]
 
 
 @flow(name="batch-inference", flow_run_name="{job.name}", persist_result=False)
-def batch_inference(job: JobSpec, frozen_input: bool = False) -> State[Any]:
+def batch_inference(job: JobSpec, frozen_input: bool = False, force: bool = False) -> State[Any]:
     """Every row of a Parquet dataset gets one answer. Run it again to go on: committed shards are never done twice.
 
     Args:
         job: The job spec, as in a job file; paths absolute.
         frozen_input: Finish what was planned, though files have arrived since.
+        force: Run though deadline or budget cannot be met; it stops in time all the same.
     """
-    return carry_out(lambda: job, frozen_input)
+    return carry_out(lambda: job, frozen_input, force)
 
 
-def run_in_process(job: JobSpec, frozen_input: bool, reporter: Reporter) -> Summary:
+def run_in_process(job: JobSpec, frozen_input: bool, reporter: Reporter, force: bool = False) -> Summary:
     """Run the flow here and return the job's summary; `reporter` is told what Prefect is told.
 
     Raises what the job itself raised (BatchjobsError). Without a Prefect that answers, the job runs all the same.
@@ -38,12 +39,12 @@ def run_in_process(job: JobSpec, frozen_input: bool, reporter: Reporter) -> Summ
     caller, trouble = Caller(reporter, has_ui=api_configured()), None
     try:
         with some_api(), impatient(), called_by(caller):
-            batch_inference(job, frozen_input, return_state=True)
+            batch_inference(job, frozen_input, force, return_state=True)
     except Exception as error:
         trouble = error
     if caller.work is None:
         reporter.log(f"Prefect cannot begin the flow run, so the job runs without it. {trouble}")
-        return run_job(job, reporter, frozen_input)
+        return run_job(job, reporter, frozen_input, force)
     return _outcome(caller.work, reporter, trouble)
 
 

@@ -19,10 +19,11 @@ def _run_name() -> str:
 
 
 @flow(name="nightly", flow_run_name=_run_name, persist_result=False)
-def nightly(job_file: str) -> State[Any]:
+def nightly(job_file: str, force: bool = False) -> State[Any]:
     """Run the job in a job file. The file is read when the run starts, so editing it needs no new deployment.
 
     Args:
         job_file: Path of the job file (YAML), absolute or relative to the deployment's working directory.
+        force: Run though deadline or budget cannot be met; it stops in time all the same, and the next night goes on.
     """
-    return carry_out(lambda: load_job(job_file))
+    return carry_out(lambda: load_job(job_file), force=force)

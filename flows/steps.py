@@ -19,7 +19,7 @@ from batchjobs.errors import BatchjobsError, Refused
 from batchjobs.job import PreparedJob
 from batchjobs.supervision.progress import Reporter, Silent
 from flows.api import give_up_on_api
-from flows.artifacts import PrefectReporter, publish_summary
+from flows.artifacts import PrefectReporter, draw_report, publish_summary
 from flows.logs import batchjobs_log_in_run, expect_failed_states, show_url
 from schemas.job import JobSpec
 from schemas.summary import EXIT_CODES, Summary
@@ -40,8 +40,8 @@ class Caller:
 class Work:
     """A job on its way through the three tasks. A plain class, because Prefect walks through dataclasses and models."""
 
-    def __init__(self, spec: Callable[[], JobSpec], frozen_input: bool, caller: Caller | None) -> None:
-        self.spec, self.frozen_input, self.caller = spec, frozen_input, caller
+    def __init__(self, spec: Callable[[], JobSpec], frozen_input: bool, force: bool, caller: Caller | None) -> None:
+        self.spec, self.frozen_input, self.force, self.caller = spec, frozen_input, force, caller
         self.prepared: PreparedJob | None = None
         self.figures: RunFigures | None = None
         self.summary: Summary | None = None
@@ -50,7 +50,7 @@ class Work:
 
     def plan(self) -> State[None]:
         """Prepare the job; takes the lock."""
-        self.prepared = prepared = core.prepare(drained_in_time(self.spec()), self.frozen_input)
+        self.prepared = prepared = core.prepare(drained_in_time(self.spec()), self.frozen_input, force=self.force)
         if prepared.stored is not None:
             return Completed(message="Everything is done already.")
         rows, shards, left = prepared.plan.rows, len(prepared.plan.shards), len(prepared.left)
@@ -70,6 +70,8 @@ class Work:
         if figures.failure is not None:
             return Failed(message=figures.failure)
         come = f"{len(figures.commits):,} of {len(self.prepared.left):,} shards committed."
+        if figures.limit is not None:
+            return Completed(message=f"{figures.limit.what}: {come}")
         return Completed(message=f"Stopped: {come}" if figures.stopped else come)
 
     def summarise(self) -> State[None]:
@@ -123,8 +125,9 @@ def run(work: Work) -> State[None]:
 def summarise(work: Work) -> State[None]:
     """Account for rows, tokens, seconds and money."""
     state = _done(work, work.summarise)
-    if work.summary is not None:
-        publish_summary(work.summary)
+    if work.summary is not None and work.prepared is not None:
+        changed = work.prepared.stored is None  # a run with nothing to do changes no file
+        publish_summary(work.summary, draw_report(work.prepared.store) if changed else None)
     return state
 
 
@@ -141,11 +144,11 @@ def called_by(caller: Caller) -> Iterator[None]:
         _caller.reset(token)
 
 
-def carry_out(spec: Callable[[], JobSpec], frozen_input: bool = False) -> State[Any]:
+def carry_out(spec: Callable[[], JobSpec], frozen_input: bool = False, force: bool = False) -> State[Any]:
     """The job, inside a flow run. Returns the flow run's final state; raises only what nobody expected."""
     expect_failed_states()
     caller = _caller.get()
-    work = Work(spec, frozen_input, caller)
+    work = Work(spec, frozen_input, force, caller)
     if caller is not None:
         caller.work = work
         if caller.has_ui:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 import httpx
@@ -26,13 +27,17 @@ class SubmittedRun:
     url: str | None  # in the UI
 
 
-def submit(job: JobSpec, deployment: str = "batch-inference/adhoc", tags: Sequence[str] = ()) -> SubmittedRun:
+def submit(
+    job: JobSpec, deployment: str = "batch-inference/adhoc", tags: Sequence[str] = (), force: bool = False
+) -> SubmittedRun:
     """Schedule a run of `deployment` with this spec, at once; raises Refused.
 
     The spec goes out as it is: paths absolute, `${ENV}` references unresolved (the worker resolves them).
     """
     _check_api()
-    parameters = {"job": job.model_dump(mode="json", exclude_defaults=True)}
+    parameters: dict[str, Any] = {"job": job.model_dump(mode="json", exclude_defaults=True)}
+    if force:  # only then: a deployment of an older version takes the rest
+        parameters["force"] = True
     try:
         run = run_deployment(deployment, parameters=parameters, timeout=0, tags=tags, as_subflow=False)
     except ObjectNotFound:

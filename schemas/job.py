@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from schemas.deadline import parse_deadline
 
 Order = Literal["auto", "input", "longest_first", "shortest_first", "prefix"]
 Deduplicate = Literal["auto", "always", "never"]
@@ -276,6 +279,15 @@ class RunSpec(Section):
     )
     max_cost_usd: float | None = Field(None, gt=0, description="Most dollars of one run; needs cost.usd_per_hour.")
 
+    @field_validator("deadline", mode="before")
+    @classmethod
+    def _deadline_is_a_moment(cls, value: object) -> str | None:
+        if value is None:
+            return None
+        text = value.isoformat() if isinstance(value, datetime) else str(value)  # YAML makes a datetime of a full one
+        parse_deadline(text)
+        return text
+
 
 class ApiPriceSpec(Section):
     """Price of an API to compare with, in US dollars."""
@@ -326,4 +338,13 @@ class JobSpec(Section):
     def _model_for_vllm(self) -> JobSpec:
         if self.engine.kind == "vllm" and self.model is None:
             raise ValueError("model: missing; required with engine.kind vllm")
+        return self
+
+    @model_validator(mode="after")
+    def _budget_has_a_price(self) -> JobSpec:
+        if self.run.max_cost_usd is not None and self.cost is None:
+            raise ValueError(
+                f"run.max_cost_usd: found {self.run.max_cost_usd:g} without a price; allowed: together with "
+                "cost.usd_per_hour"
+            )
         return self

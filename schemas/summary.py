@@ -217,6 +217,7 @@ class Attempt(BaseModel):
     ended: datetime | None = None
     held_s: float = 0
     usd_per_hour: float | None = None
+    device: str | None = None  # name of the GPU, or `cpu`, of the machine that the run was started on
     cause: str | None = None  # why it ended: see supervision.causes.Cause
     failure: str | None = None  # the same as a sentence, if it did not end well
     evidence: list[str] = []  # last lines of its log, if it did not end well

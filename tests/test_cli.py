@@ -123,7 +123,7 @@ def test_init_writes_valid_yaml_whatever_things_are_called(tmp_path: Path, name:
     spec = yaml.safe_load(job_file_text(str(tmp_path / f"{name}.parquet"), schema))
     job = parse_job({**spec, "engine": {"kind": "echo"}, "model": None, "output": {"path": str(tmp_path / "out")}})
     assert job.input.path == str(tmp_path / f"{name}.parquet")
-    assert describe(job)["rows"] == 1
+    assert describe(job).rows == 1
 
 
 def test_try_says_so_when_the_engine_fails(make_job: MakeJob, tmp_path: Path) -> None:

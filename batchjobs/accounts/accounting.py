@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from batchjobs.accounts.figures import RunFigures
 from batchjobs.storage.checkpoint import Commit
+from schemas.figures import Estimate
 from schemas.job import JobSpec
 from schemas.plan import Plan
 from schemas.summary import (
@@ -38,6 +39,7 @@ def summarise(
     wall_s: float,
     plan_s: float,
     sizing: dict[str, Decision],
+    foreseen: Estimate | None = None,
 ) -> Summary:
     """The summary of a run. `earlier` are the commits of earlier runs, `wall_s` and `plan_s` seconds of this one."""
     commits = [*earlier, *run.commits]
@@ -63,6 +65,7 @@ def summarise(
         engine=engine_figures(job.engine.kind, run),
         order=OrderFigures.model_validate(run.order()),
         sizing=sizing,
+        foreseen=foreseen,
         cost=cost(attempts, run, rows, tokens, job),
         attempts=sorted(attempts, key=lambda attempt: attempt.attempt),
         shards=ShardCounts(total=len(plan.shards), committed=len(commits), reused=len(earlier)),
@@ -101,6 +104,8 @@ def verdict(job: JobSpec, plan: Plan, rows: Rows, committed: int, run: RunFigure
     shards = f"{committed:,} of {len(plan.shards):,} shards are committed"
     if run.failure is not None:
         return "failed", f"{run.failure}. {shards}; run the same command again to go on."
+    if committed < len(plan.shards) and run.limit is not None:
+        return "partial", f"{run.limit.what}. {shards}; {run.limit.rest}. {run.limit.then}"
     if committed < len(plan.shards):
         return "partial", f"Stopped. {shards}; run the same command again to go on."
     rate = rows.error / rows.total if rows.total else 0.0

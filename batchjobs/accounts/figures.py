@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from batchjobs.accounts.latency import LatencyHistogram
+from batchjobs.accounts.histogram import Histogram
 from batchjobs.storage.checkpoint import Commit
 
 
@@ -34,6 +34,15 @@ class AttemptFigures:
     oom_kills: int = 0  # of the kernel, while it lived
 
 
+@dataclass(frozen=True)
+class LimitReached:
+    """A limit of the job that ended a run, each as words for people."""
+
+    what: str  # "Stopped for run.deadline (06:30)"
+    rest: str  # "the rest will take about 2 h 10 min"
+    then: str  # how to go on
+
+
 @dataclass
 class RunFigures:
     """All attempts of one run."""
@@ -41,6 +50,7 @@ class RunFigures:
     commits: list[Commit] = field(default_factory=list)
     attempts: list[AttemptFigures] = field(default_factory=list)
     failure: str | None = None  # why the run as a whole could not go on
+    limit: LimitReached | None = None  # why it went no further, though it could have
 
     @property
     def stopped(self) -> bool:
@@ -108,12 +118,12 @@ class RunFigures:
         told = [attempt.last["order"] for attempt in self.attempts if attempt.last.get("order")]
         return told[-1] if told else {}
 
-    def latency(self) -> dict[str, LatencyHistogram]:
+    def latency(self) -> dict[str, Histogram]:
         """Latencies of all attempts."""
-        merged: dict[str, LatencyHistogram] = {}
+        merged: dict[str, Histogram] = {}
         for attempt in self.attempts:
             for name, bins in attempt.last.get("latency", {}).items():
-                merged.setdefault(name, LatencyHistogram()).merge(bins)
+                merged.setdefault(name, Histogram()).merge(bins)
         return merged
 
     def stats(self) -> dict[str, Any]:

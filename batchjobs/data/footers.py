@@ -132,7 +132,7 @@ def _read_footer(
 def _weighed(metadata: pq.FileMetaData, names: list[str]) -> tuple[int, ...]:
     """Bytes of these columns in each row group: of all that is nested in them, too."""
     if not names:
-        return (0,) * metadata.num_row_groups
+        return (0,) * int(metadata.num_row_groups)
     paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     leaves = [i for i, path in enumerate(paths) if any(path == name or path.startswith(f"{name}.") for name in names)]
     groups = map(metadata.row_group, range(metadata.num_row_groups))

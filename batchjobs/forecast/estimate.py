@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from math import sqrt
 from statistics import mean, stdev
 
+from batchjobs.accounts.lengths import OutputLengths
+from batchjobs.accounts.units import duration
 from batchjobs.forecast.roofline import least_seconds
 from batchjobs.forecast.totals import student
-from batchjobs.forecast.work import Work
+from batchjobs.forecast.work import Work, work_of
 from batchjobs.settings.gpus import find_gpu
 from batchjobs.settings.measured import MeasuredRun
 from batchjobs.settings.sizing import Decisions, Facts
@@ -22,20 +24,33 @@ _PRESUMED = 0.25  # spread of a speed that was measured once or twice
 _OF_A_BOUND, _OF_A_BOUND_AT_WORST = 0.5, 0.1
 
 
-def estimate(
-    job: JobSpec,
-    facts: Facts | None,
-    work: Work | None,
+def foresee(
+    facts: Facts,
+    lengths: OutputLengths,
+    record: HistoryRecord | None,
     sizing: Decisions,
     replicas: int,
-    record: HistoryRecord | None,
+    prompt_bytes: float | None = None,
+) -> Estimate:
+    """The estimate for the rows that are left, of which `facts` has a sample.
+
+    `lengths` and `record` are what earlier runs of the job left; `prompt_bytes` are of the prompt's columns in just
+    these rows, as the footers count them.
+    """
+    work = work_of(facts.sample, lengths, facts.rows, prompt_bytes, record)
+    return estimate(facts, work, sizing, replicas, record)
+
+
+def estimate(
+    facts: Facts, work: Work | None, sizing: Decisions, replicas: int, record: HistoryRecord | None
 ) -> Estimate:
     """Wall clock of a run that generates `work`, and its price; null, with the reason, if nothing is known.
 
     `record` is what the latest run of this job left.
     """
-    if facts is None or work is None:
-        return Estimate(basis="No row is left, or none of those looked at can be generated.")
+    job = facts.job
+    if work is None:
+        return Estimate(basis="None of the rows that were looked at can be generated.")
     eager = bool(sizing["enforce_eager"].value if "enforce_eager" in sizing else job.engine.enforce_eager)
     runs = _runs(job, facts, record)
     if runs:
@@ -78,8 +93,15 @@ def _of_record(record: HistoryRecord | None) -> list[MeasuredRun]:
     if not rate or not seconds.generating:
         return []
     tokens = round(rate * seconds.generating)
-    return [MeasuredRun(job=record.job, ended=record.ended, prompt_tokens=tokens, output_tokens=0, ready_s=seconds.engine_start,
-                        engine_seconds=seconds.generating * engines, enforce_eager=False)]  # fmt: skip
+    run = MeasuredRun(
+        job=record.job,
+        ended=record.ended,
+        prompt_tokens=tokens,
+        output_tokens=0,
+        engine_seconds=seconds.generating * engines,
+        ready_s=seconds.engine_start,
+    )
+    return [run]
 
 
 def _measured(
@@ -100,7 +122,7 @@ def _measured(
     whole = fixed + generating
     basis = (
         f"{expected:,.0f} tokens at {speed:,.0f} per second and engine, {_whose(facts.job, runs)}; "
-        f"{start:,.0f} s for the start of an engine and {planning + finishing:,.0f} s for planning and finishing."
+        f"{duration(start)} for the start of an engine and {duration(planning + finishing)} for planning and finishing."
     )
     if not work.knows_answers:
         basis += " Nothing is known of the answers' lengths, so each counts with all of its max_tokens."
@@ -162,7 +184,7 @@ def _bound(facts: Facts, work: Work, eager: bool, sizing: Decisions, replicas: i
     # Without a word on answers the bound has none of them, and the worst all of them.
     whole = Interval(low=least, expected=start + least / _OF_A_BOUND, high=start + least / _OF_A_BOUND_AT_WORST)
     basis = (
-        f"A bound, nothing measured: {why} takes at least {least:,.0f} s. {nothing}. Expected and high presume that an "
-        f"engine reaches {_OF_A_BOUND:.0%} and {_OF_A_BOUND_AT_WORST:.0%} of it, and {start:,.0f} s for its start."
+        f"A bound, nothing measured: {why} takes at least {duration(least)}. {nothing}. Expected and high presume that "
+        f"an engine reaches {_OF_A_BOUND:.0%} and {_OF_A_BOUND_AT_WORST:.0%} of it, and starts in {duration(start)}."
     )
     return _Seconds(basis, whole, is_bound=True)

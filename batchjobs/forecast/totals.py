@@ -37,8 +37,8 @@ def prompt_tokens(
 ) -> tuple[Interval | None, str]:
     """Prompt tokens of `rows` rows that will be generated, and how they were found; None if no row was looked at.
 
-    By the bytes of the prompt's columns (`footer_bytes`, of all these rows) if they are known and the footers count them
-    as the sample does, which they do not where a dictionary holds repeated values once. Else by rows alone.
+    By the bytes of the prompt's columns (`footer_bytes`, of all these rows) if they are known and the footers count
+    them as the sample does, which they do not where a dictionary holds repeated values once. Else by rows alone.
     """
     read = sum(place.rows for place in places)
     tokens = [float(place.prompt_tokens) for place in places]

@@ -10,8 +10,9 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from batchjobs.accounts.latency import LatencyHistogram
+from batchjobs.accounts.histogram import Histogram, Lengths
 from batchjobs.accounts.lengths import OutputLengths
+from batchjobs.accounts.stopwatch import Stopwatch
 from batchjobs.engines.base import Completion, Request
 from batchjobs.errors import EngineFailed
 from batchjobs.replica.part import commit_of, part_batches
@@ -44,19 +45,23 @@ class Collector(threading.Thread):
         journal: Journal,
         has_worked: bool,
         lengths: OutputLengths,
+        watch: Stopwatch,
         committed: Callable[[Commit], None],
     ) -> None:
         super().__init__(name="collect", daemon=True)
         self.tally = Tally()  # rows of this attempt with a result, committed or not
         self.open_rows = 0  # rows with a result in shards that are still open
-        self.latencies = {name: LatencyHistogram() for name in ("queue_s", "ttft_s", "tpot_s")}
-        self.lengths = lengths  # of the answers of this attempt
+        self.latencies = {name: Histogram() for name in ("queue_s", "ttft_s", "tpot_s")}
+        self.lengths = lengths  # of the answers of this attempt, by the length of their prompts
+        self.prompt_tokens, self.output_tokens = Lengths(), Lengths()  # of the requests answered in this attempt
         self.failure: BaseException | None = None
         self._inbox: queue.SimpleQueue[OpenShard | list[Ended] | None] = queue.SimpleQueue()
         self._store, self._schema, self._prefix, self._fingerprint = store, schema, prefix, fingerprint
         self._attempt, self._max_model_len, self._committed = attempt, max_model_len, committed
         self._nonce = uuid.uuid4().hex
         self._journal = journal
+        self._watch = watch
+        self._has_unsaved = False  # a row has landed since all that is finished was in a part or in the journal
         self._errors_in_a_row = 0
         self._has_worked = has_worked  # the engine has answered a row of this job well, in whatever attempt
 
@@ -83,11 +88,19 @@ class Collector(threading.Thread):
                     for done, request, shard in item:
                         self._end(done, request, shard)
                 self._journal.flush_if_due()
+                self._notice_saved()
             self._journal.flush()
+            self._notice_saved()
         except BaseException as failure:
             self.failure = failure
             with suppress(Exception):  # what failed may be one shard only: what is finished of the others is not lost
                 self._journal.flush()
+                self._notice_saved()
+
+    def _notice_saved(self) -> None:
+        if self._has_unsaved and self._journal.is_flushed:
+            self._has_unsaved = False
+            self._watch.saved()
 
     def _next(self) -> OpenShard | list[Ended] | None:
         try:
@@ -120,12 +133,15 @@ class Collector(threading.Thread):
             histogram.add(getattr(done, name))
         if done.finish_reason in GOOD_FINISH_REASONS:
             self.lengths.add(len(request.token_ids), done.output_tokens)
+            self.prompt_tokens.add(len(request.token_ids))
+            self.output_tokens.add(done.output_tokens)
 
     def _settle(self, result: Result, shard: OpenShard, reached: bool) -> None:
         """One row of a shard has its result."""
         shard.put(result)
         shard.missing -= 1
         self.open_rows += 1
+        self._has_unsaved = True
         self.tally.add(result, reached)
         if shard.missing and result.finish_reason in GOOD_FINISH_REASONS:
             self._journal.add(shard.index, result)

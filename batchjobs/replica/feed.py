@@ -6,6 +6,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 
 from batchjobs.accounts.stopwatch import Stopwatch
 from batchjobs.engines.base import Completion, Engine, EngineStats, Request, RequestRejected
@@ -33,6 +34,7 @@ class Feeder:
         commands: Commands,
         events: Sender,
         groups: Mapping[int, int],
+        watch: Stopwatch,
     ) -> None:
         self._engine, self._preparer, self._collector = engine, preparer, collector
         self._commands, self._events = commands, events
@@ -45,7 +47,7 @@ class Feeder:
         self._aborted: set[int] = set()
         self._all_prepared = False
         self._next_progress = 0.0
-        self.watch = Stopwatch()
+        self.watch = watch
 
     def run(self) -> None:
         """Until every shard is committed, or a stop has drained. Raises what the engine or a thread raised."""
@@ -57,6 +59,8 @@ class Feeder:
                 self.report(only_when_due=True)
         finally:
             self._collector.finish()  # also when the engine died: what it had answered is not lost
+            with suppress(Exception):  # the figures are not worth hiding why it ended
+                self.report()
         self._check_threads()
 
     def _step(self) -> bool:
@@ -194,8 +198,11 @@ class Feeder:
             tokens={"prompt": tally.prompt_tokens, "output": tally.output_tokens, "cached": tally.cached_tokens},
             stats={name: getattr(stats, name) for name in stats.__slots__},
             seconds=self.watch.seconds(),
+            safe_seconds=self.watch.safe(),
             latency={name: histogram.bins() for name, histogram in self._collector.latencies.items()},
             lengths=self._collector.lengths.plain(),
+            prompt_tokens=self._collector.prompt_tokens.plain(),
+            output_tokens=self._collector.output_tokens.plain(),
             order=chosen.model_dump() if (chosen := self._preparer.ordering.chosen) is not None else {},
         )
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from itertools import islice
 
 import pyarrow as pa
 
 from batchjobs.replica.window import OpenShard
+from batchjobs.rows.health import health_of
 from batchjobs.rows.results import Result, Tally, result_batch
-from batchjobs.storage.checkpoint import Commit
+from batchjobs.storage.checkpoint import Commit, Work
 
 
 def commit_of(shard: OpenShard, fingerprint: str, attempt: int, nonce: str) -> Commit:
     """What the part says about itself."""
-    tally, reused, deduplicated = Tally(), 0, 0
+    tally, reused, copied = Tally(), defaultdict[int, Tally](Tally), Tally()
     for result in shard.results:
         if result is not None:
             known = result.attempt != attempt
-            reused += known
-            deduplicated += result.copied and not known
-            tally.add(result, reached_engine=known or result.finish_reason is not None)
+            answered = result.finish_reason is not None
+            tally.add(result, reached_engine=known or answered)
+            if known:
+                reused[result.attempt].add(result, answered)
+            elif result.copied:
+                copied.add(result, answered)
     return Commit(
         fingerprint=fingerprint,
         shard=shard.index,
@@ -33,14 +38,24 @@ def commit_of(shard: OpenShard, fingerprint: str, attempt: int, nonce: str) -> C
         errors=tally.errors,
         warnings=tally.warnings,
         rejected=tally.rejected,
-        reused=reused,
-        deduplicated=deduplicated,
+        reused=sum(each.rows for each in reused.values()),
+        reused_from={
+            number: Work(rows=each.rows, prompt_tokens=each.prompt_tokens, output_tokens=each.output_tokens)
+            for number, each in reused.items()
+        },
+        deduplicated=copied.rows,
+        copied=Work(
+            rows=copied.rows,
+            prompt_tokens=copied.saved_prompt_tokens,
+            output_tokens=copied.saved_output_tokens,
+        ),
+        health=health_of(shard.results),
         seconds=round(time.monotonic() - shard.opened, 3),
         tokens={
             "prompt": tally.prompt_tokens,
             "output": tally.output_tokens,
             "cached": tally.cached_tokens,
-            "saved": tally.saved_tokens,
+            "saved": tally.saved_prompt_tokens + tally.saved_output_tokens,
         },
     )
 

@@ -8,6 +8,7 @@ import sys
 import fsspec
 
 from batchjobs.accounts.lengths import OutputLengths
+from batchjobs.accounts.stopwatch import Stopwatch
 from batchjobs.data.reader import ShardReader
 from batchjobs.engines import create_engine
 from batchjobs.engines.base import Engine
@@ -42,8 +43,15 @@ def start_engine(job: JobSpec) -> Engine:
         raise EngineDied(death) from death
 
 
-def wire(assignment: Assignment, engine: Engine, tokenizer: Tokenizer, commands: Commands, events: Sender) -> Feeder:
-    """Everything around an engine that is ready, wired up but not started."""
+def wire(
+    assignment: Assignment,
+    engine: Engine,
+    tokenizer: Tokenizer,
+    commands: Commands,
+    events: Sender,
+    watch: Stopwatch,
+) -> Feeder:
+    """Everything around an engine that is ready, wired up but not started. `watch` runs since the engine was ready."""
     job, plan, attempt = assignment.job, assignment.plan, assignment.attempt
     renderer = Renderer(job, plan.input_schema, plan.as_of, keep_text=job.engine.kind == "echo")
     info = engine.info
@@ -75,6 +83,7 @@ def wire(assignment: Assignment, engine: Engine, tokenizer: Tokenizer, commands:
         journal,
         assignment.has_worked or any(result.error_code is None for result in journal.earlier.values()),
         lengths,
+        watch,
         committed,
     )
     groups = {row: index for index, rows in enumerate(assignment.groups) for row in rows}
@@ -97,7 +106,7 @@ def wire(assignment: Assignment, engine: Engine, tokenizer: Tokenizer, commands:
         StandingResults(store, job.output.prefix, frozenset(assignment.retry)).of if assignment.retry else None,
     )
     kind = GenerateFeeder if job.run.feed == "generate" else Feeder
-    return kind(engine, preparer, collector, commands, events, groups)
+    return kind(engine, preparer, collector, commands, events, groups, watch)
 
 
 def _first(path: str | list[str]) -> str:
@@ -113,9 +122,7 @@ def live(assignment: Assignment, commands: Commands, events: Sender) -> None:
         engine = start_engine(assignment.job)
         info = engine.info
         events.send("ready", engine={name: getattr(info, name) for name in info.__slots__})
-        feeder = wire(assignment, engine, tokenizer, commands, events)
-        feeder.run()
-        feeder.report()
+        wire(assignment, engine, tokenizer, commands, events, Stopwatch()).run()
         events.send("bye", stopped=commands.stop_by is not None)
     except BaseException as failure:
         logger.exception("The replica failed.")

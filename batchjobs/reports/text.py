@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from batchjobs.accounts.units import duration as duration
 from schemas.summary import Attempt, Percentiles, Rate, Summary
 
 _MOST_ATTEMPTS = 20
@@ -162,14 +163,3 @@ def _cost(s: Summary) -> list[tuple[str, str]]:
         ("per 1M output tokens", c.usd_per_1m_output_tokens),
     )
     return [(name, f"${value:,.4f}") for name, value in pairs if value is not None]
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people: `850 ms`, `12.3 s`, `4 min 05 s`, `3 h 07 min`."""
-    if seconds < 1:
-        return f"{seconds * 1000:.3g} ms"
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes_left = divmod(minutes, 60)
-    return f"{hours} h {minutes_left:02d} min" if hours else f"{minutes} min {rest:02d} s"

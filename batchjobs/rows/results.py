@@ -130,7 +130,8 @@ class Tally:
     prompt_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
-    saved_tokens: int = 0  # prompt and output of copies
+    saved_prompt_tokens: int = 0  # of copies
+    saved_output_tokens: int = 0  # of copies
 
     def add(self, result: Result, reached_engine: bool) -> None:
         """Count one row. Tokens count only where the engine worked; what a copy has, it saved."""
@@ -142,7 +143,8 @@ class Tally:
             self.warnings[result.warning] = self.warnings.get(result.warning, 0) + 1
         if result.copied:
             self.deduplicated += 1
-            self.saved_tokens += (result.prompt_tokens or 0) + (result.output_tokens or 0)
+            self.saved_prompt_tokens += result.prompt_tokens or 0
+            self.saved_output_tokens += result.output_tokens or 0
         elif reached_engine:
             self.prompt_tokens += result.prompt_tokens or 0
             self.output_tokens += result.output_tokens or 0

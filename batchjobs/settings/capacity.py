@@ -60,8 +60,8 @@ def kv_capacity(
 ) -> Capacity:
     """The capacity of one engine with the memory settings of `job`.
 
-    `weights` are bytes on one device, `reported` is what an earlier run's engine said, `learnt` what engines of the same
-    model and device with other memory settings have shown.
+    `weights` are bytes on one device, `reported` is what an earlier run's engine said, `learnt` what engines of the
+    same model and device with other memory settings have shown.
     """
     block = int(job.engine.extra.get("block_size") or _BLOCK[device.kind])
     if reported is not None:

@@ -2,9 +2,9 @@
 
 Memory is what the driver shows (`nvidia-smi`), which is less than the name says where error correction takes a
 sixteenth. Bandwidth and dense tensor operations, without sparsity, are from the vendors' datasheets and white papers:
-NVIDIA's datasheets of T4, A10, A100, L4, L40S, H100, H200 and HGX B200, its white papers "Ada GPU Architecture" and "RTX
-Blackwell GPU Architecture" (with accumulation in 32 bits) for GeForce, and AMD's datasheets of the Instinct MI300X and
-MI325X.
+NVIDIA's datasheets of T4, A10, A100, L4, L40S, H100, H200 and HGX B200, its white papers "Ada GPU Architecture" and
+"RTX Blackwell GPU Architecture" (with accumulation in 32 bits) for GeForce, and AMD's datasheets of the Instinct MI300X
+and MI325X.
 """
 
 from __future__ import annotations

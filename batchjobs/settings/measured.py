@@ -1,7 +1,7 @@
 """What earlier runs measured of a model on a device: how many tokens its KV cache held, and tokens per second.
 
-One file per model, device, engine version and memory settings, in the state store; and one for all sizes of memory, with
-what the engines' reports say of other sizes (`learnt`).
+One file per model, device, engine version and memory settings, in the state store; and one for all sizes of memory,
+with what the engines' reports say of other sizes (`learnt`).
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ _ROUND_LEN = 256  # tokens that max_model_len is rounded up to
 _MARGIN = 2  # the sample may have missed the longest row: a restart costs more than some room
 _COUNTS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
 
+_NO_CACHE = KvBytes(None, "there is no KV cache")
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -40,7 +42,7 @@ class Facts:
     sample: Sample
     rows: int  # left to be generated, at the most
     config: Any | None = None  # of the model
-    kv: KvBytes = KvBytes(None, "there is no KV cache")
+    kv: KvBytes = _NO_CACHE
     weights: Weights | None = None
     measured: Measured | None = None  # by earlier runs
     learnt: Learnt = NOTHING  # of their engines' memory

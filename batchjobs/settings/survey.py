@@ -36,8 +36,8 @@ def survey(
 ) -> Facts:
     """What is known of the job before its engines start, for these shards, of which `rows` rows are left at the most.
 
-    `job` has its references resolved; `paths` are where the plan's files are now, `lengths` what earlier runs have learnt
-    of answers. Writes nothing.
+    `job` has its references resolved; `paths` are where the plan's files are now, `lengths` what earlier runs have
+    learnt of answers. Writes nothing.
     """
     sample = take_sample(job, plan, fs, paths, shards, generous(lengths))
     return facts_of(job, plan, sample, rows)

@@ -10,9 +10,20 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from batchjobs.storage.store import TMP, Store
+from schemas.summary import Health
 
 COMMIT_KEY = b"batchjobs.commit"
 _PART = re.compile(r"part-(\d{6,})\.parquet")
+
+
+class Work(BaseModel):
+    """Some rows, and the tokens that an engine has computed for them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rows: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
 
 
 class Commit(BaseModel):
@@ -32,7 +43,10 @@ class Commit(BaseModel):
     warnings: dict[str, int] = {}
     rejected: int = 0  # rows that never reached the engine
     reused: int = 0  # rows whose result an earlier attempt left, in its journal or in the part that this one replaces
+    reused_from: dict[int, Work] = {}  # the reused rows by the attempt that left them
     deduplicated: int = 0  # rows that got the answer of an identical request
+    copied: Work = Work()  # these rows, with the tokens that they did not cost
+    health: Health = Health()
     tokens: dict[str, int] = {}  # prompt, output, cached; saved: prompt and output of copies, in none of the others
     seconds: float = 0  # from first row fed to last row landed
 

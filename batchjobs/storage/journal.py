@@ -122,6 +122,11 @@ class Journal:
         for name in used_up:
             del self._fragments[name]
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether nothing is pending."""
+        return not self._pending
+
     def flush_if_due(self) -> None:
         """Publish what is pending every few seconds, and every few thousand rows."""
         if len(self._pending) >= _FLUSH_ROWS or time.monotonic() - self._flushed >= _FLUSH_S:

@@ -19,6 +19,7 @@ SUMMARY = f"{OURS}/summary.json"
 PROGRESS = f"{OURS}/progress.json"  # disposable
 LOCK = f"{OURS}/lock"  # who runs
 WRITERS = f"{OURS}/writers.lock"  # whoever may still write
+REPORT = f"{OURS}/report.html"  # made on demand from the rest
 LEASE = f"{OURS}/lease"
 JOURNAL = f"{OURS}/journal"
 ATTEMPTS = f"{OURS}/attempts"

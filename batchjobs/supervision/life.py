@@ -15,6 +15,7 @@ from batchjobs.accounts.figures import AttemptFigures
 from batchjobs.leftovers import ATTEMPT, MARK, mark_of
 from batchjobs.planning.plan import versions, warn_of_versions
 from batchjobs.replica.assignment import Assignment
+from batchjobs.settings.device import find_device
 from batchjobs.settings.devices import Placement
 from batchjobs.settings.in_force import Settings, with_settings
 from batchjobs.settings.sizing import merged
@@ -69,6 +70,7 @@ class Life:
             attempt=self._figures.number,
             started=datetime.now(UTC),
             usd_per_hour=price,
+            device=find_device(self._prepared.resolved).name if self._prepared.job.engine.kind != "echo" else None,
             settings={**engine, **self.settings},
             versions=versions(),
         )

@@ -20,6 +20,7 @@ from batchjobs.supervision.deadlines import Deadlines
 from batchjobs.supervision.dispatcher import Dispatcher, StopSignal
 from batchjobs.supervision.experience import Consequence, Experience
 from batchjobs.supervision.life import Life
+from batchjobs.supervision.limit_watch import LimitWatch
 from batchjobs.supervision.pool import ShardPool
 from batchjobs.supervision.prepared import PreparedJob
 from batchjobs.supervision.process import ReplicaProcess
@@ -36,6 +37,7 @@ class Shared:
     pool: ShardPool
     experience: Experience
     stop: StopSignal
+    limits: LimitWatch
     tick: Callable[[list[str]], None]  # takes important lines of a replica's log; called about twice a second
     best_effort: BestEffort = field(default_factory=BestEffort)
     # One engine of a host starts at a time: compile caches and the profiling of memory would get in each other's way.
@@ -62,6 +64,8 @@ class Replica:
         """One life; whether there is another one to come."""
         with self._turn_to_start() as started:
             if self._shared.stop.asked or not self._shared.pool.has_any_for(self.number):
+                return False
+            if not self._shared.limits.may_start():
                 return False
             return self._live_on(started)
 
@@ -149,6 +153,7 @@ class Replica:
             self._shared.stop.ask()
 
     def _pause(self, seconds: float) -> bool:
-        """Wait, if the remedy says so; whether the run was stopped meanwhile."""
+        """Wait, if the remedy says so and there is time; whether the run was stopped meanwhile."""
+        seconds = self._shared.limits.pause(seconds)
         until = time.monotonic() + seconds
         return self._shared.stop.wait(max(0.0, until - time.monotonic())) if seconds else self._shared.stop.asked

@@ -5,21 +5,29 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
-
-from fsspec import AbstractFileSystem
 
 from batchjobs.accounts.accounting import verdict
 from batchjobs.accounts.figures import RunFigures
 from batchjobs.accounts.lengths import OutputLengths
 from batchjobs.errors import OutputError
-from batchjobs.planning.plan import check_overlap, compare, make_plan, read_dataset, versions, warn_of_versions
+from batchjobs.forecast.estimate import foresee
+from batchjobs.planning.plan import (
+    Dataset,
+    check_overlap,
+    compare,
+    make_plan,
+    read_dataset,
+    versions,
+    warn_of_versions,
+)
 from batchjobs.rows.sampling import row_field_names
 from batchjobs.rows.tokens import load_tokenizer
 from batchjobs.settings.devices import Placement, placements
-from batchjobs.settings.history import learnt_lengths
-from batchjobs.settings.sizing import Decisions
-from batchjobs.settings.survey import decisions_for
+from batchjobs.settings.history import lengths_of, newest_record
+from batchjobs.settings.sizing import Decisions, decide
+from batchjobs.settings.survey import survey
 from batchjobs.spec import dump_job, resolve_references
 from batchjobs.storage.attempts import close_lost, read_attempts
 from batchjobs.storage.checkpoint import Commit, clean_temporary, committed_shards, part_name, read_commit
@@ -27,7 +35,9 @@ from batchjobs.storage.lease import fenced
 from batchjobs.storage.lock import OutputLock, acquire
 from batchjobs.storage.output import OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan, read_summary
 from batchjobs.storage.store import Store, open_store
+from batchjobs.supervision.limits import Limits, limits_of, refuse_beyond, refuse_without_room
 from batchjobs.supervision.preflight import check_engine
+from schemas.figures import Estimate
 from schemas.job import JobSpec
 from schemas.plan import Plan
 from schemas.summary import Attempt, Summary
@@ -52,6 +62,8 @@ class PreparedJob:
     stored: Summary | None = None  # set when there is nothing to do
     retry: frozenset[str] = frozenset()  # error codes whose rows run again; their parts are replaced
     sizing: Decisions = field(default_factory=dict)  # the settings that the job leaves open
+    limits: Limits = field(default_factory=Limits)
+    foreseen: Estimate | None = None  # of what is left
 
     @property
     def left(self) -> list[int]:
@@ -60,12 +72,15 @@ class PreparedJob:
         return [index for index in range(len(self.plan.shards)) if index not in done]
 
 
-def prepare(job: JobSpec, frozen_input: bool = False, retry: frozenset[str] = frozenset()) -> PreparedJob:
+def prepare(
+    job: JobSpec, frozen_input: bool = False, retry: frozenset[str] = frozenset(), force: bool = False
+) -> PreparedJob:
     """Check everything, plan or find the earlier plan, take the lock. Raises Refused before anything is written.
 
-    With `retry`, rows of a finished job that failed with one of these codes are to run again.
+    With `retry`, rows of a finished job that failed with one of these codes are to run again. With `force`, a job that
+    does not fit its deadline or its budget is begun all the same.
     """
-    began = time.monotonic()
+    began, limits = time.monotonic(), limits_of(job, datetime.now(UTC))
     resolved = resolve_references(job)
     store = open_store(resolved.output.path, resolved.output.storage_options)
     if resolved.output.path.startswith("memory://"):
@@ -84,11 +99,14 @@ def prepare(job: JobSpec, frozen_input: bool = False, retry: frozenset[str] = fr
     else:
         paths = compare(frozen, plan, store.url, frozen_input)
         plan = frozen
-    prepared = PreparedJob(job, resolved, store, plan, paths, OutputLock(), began, retry=retry)
+    prepared = PreparedJob(job, resolved, store, plan, paths, OutputLock(), began, retry=retry, limits=limits)
     prepared.stored = nothing_to_retry(store, plan, retry) if retry else nothing_to_do(store, plan, job)
     if prepared.stored is None:
         prepared.placements = placements(resolved)
-        _begin(prepared, dataset.fs)
+        _look_ahead(prepared, dataset)
+        refuse_without_room(limits, min(len(prepared.placements), len(prepared.left)))
+        refuse_beyond(limits, prepared.foreseen, force)
+        _begin(prepared)
     prepared.plan_s = time.monotonic() - began
     return prepared
 
@@ -157,8 +175,32 @@ def _rows_left(prepared: PreparedJob, commits: list[Commit]) -> int:
     return sum(prepared.plan.shards[shard].rows for shard in prepared.left)
 
 
-def _begin(prepared: PreparedJob, fs: AbstractFileSystem) -> None:
-    """Everything that writes: only with the lock in hand."""
+def _look_ahead(prepared: PreparedJob, dataset: Dataset) -> None:
+    """What is left and what it will take. Only reads, without the lock: the job may still be refused."""
+    job, plan = prepared.resolved, prepared.plan
+    commits = read_parts(prepared.store, plan)
+    prepared.earlier = _to_keep(prepared, commits)
+    record = newest_record(job)
+    prepared.lengths = lengths_of(record)
+    left, rows = prepared.left, _rows_left(prepared, commits)
+    if not left:
+        return
+    facts = survey(job, plan, dataset.fs, prepared.paths, left, rows, prepared.lengths)
+    prepared.sizing = decide(facts)
+    replicas = min(len(prepared.placements), len(left))
+    is_whole = rows == plan.rows and plan.files == dataset.files
+    prompt_bytes = dataset.prompt_bytes if is_whole else None
+    prepared.foreseen = foresee(facts, prepared.lengths, record, prepared.sizing, replicas, prompt_bytes)
+
+
+def _to_keep(prepared: PreparedJob, commits: list[Commit]) -> list[Commit]:
+    """The shards that this run leaves as they are."""
+    return [commit for commit in commits if not prepared.retry & commit.errors.keys()]
+
+
+def _begin(prepared: PreparedJob) -> None:
+    """Everything that writes: only with the lock in hand. What is left is looked at again: others may have been here
+    meanwhile."""
     prepared.lock = acquire(prepared.store)
     store = prepared.store = fenced(prepared.store, prepared.lock.epoch)
     try:
@@ -177,18 +219,8 @@ def _begin(prepared: PreparedJob, fs: AbstractFileSystem) -> None:
             return
         store.delete([SUCCESS, SUMMARY])  # they tell of a run that came to its end: no longer true, or not yet
         warn_of_versions("batchjobs", {prepared.plan.versions["batchjobs"]}, versions()["batchjobs"])
-        prepared.earlier = [commit for commit in commits if not prepared.retry & commit.errors.keys()]
+        prepared.earlier = _to_keep(prepared, commits)
         prepared.attempts = close_lost(store, read_attempts(store))
-        prepared.lengths = learnt_lengths(prepared.resolved)
-        prepared.sizing = decisions_for(
-            prepared.resolved,
-            frozen,
-            fs,
-            prepared.paths,
-            prepared.left,
-            _rows_left(prepared, commits),
-            prepared.lengths,
-        )
     except BaseException:
         prepared.lock.release()
         raise

@@ -13,10 +13,12 @@ from batchjobs.storage.best_effort import BestEffort
 from batchjobs.storage.output import PROGRESS
 from batchjobs.supervision.dispatcher import StopSignal
 from batchjobs.supervision.experience import Experience
+from batchjobs.supervision.limit_watch import LimitWatch
+from batchjobs.supervision.limits import outlook
 from batchjobs.supervision.lives import Replica, Shared
 from batchjobs.supervision.pool import ShardPool
 from batchjobs.supervision.prepared import PreparedJob
-from batchjobs.supervision.progress import Reporter, progress_of
+from batchjobs.supervision.progress import Progress, Reporter, progress_of
 
 _JOIN_S = 0.2  # between looks at the signals, while other threads do the work
 _WRITE_S = 3.0  # between writes of progress.json
@@ -38,19 +40,22 @@ class Run:
         self._places = prepared.placements[: len(prepared.left)]  # a replica without a shard would start for nothing
         best_effort = BestEffort()
         self._watch = _Watch(prepared, self._figures, reporter, best_effort)
+        self._limits = LimitWatch(prepared.limits, self._figures, self._stop)
         self._shared = Shared(
             prepared,
             self._figures,
             ShardPool(prepared.left, len(self._places)),
             Experience(prepared),
             self._stop,
-            self._watch.tick,
+            self._limits,
+            self._tick,
             best_effort,
         )
 
     def go(self) -> RunFigures:
         """Until every shard is committed, the run is stopped, or it cannot go on."""
-        self._watch.tell(lines(self._prepared.sizing))
+        prepared = self._prepared
+        self._watch.tell([*lines(prepared.sizing), *outlook(prepared.limits, prepared.foreseen)])
         replicas = [Replica(number, place, self._shared) for number, place in enumerate(self._places)]
         with self._stop.on_signals():
             while replicas:
@@ -58,9 +63,15 @@ class Run:
                 replicas = self._to_go_on(replicas)
         if not self._left():
             self._shared.experience.remember()
-        prepared = self._prepared
+        self._figures.limit = self._limits.outcome(self._watch.latest)
         remember_measured(prepared.resolved, prepared.plan, self._figures, self._shared.experience.settings_in_force())
         return self._figures
+
+    def _tick(self, lines: list[str]) -> None:
+        """Called by every replica's dispatcher, about twice a second: some lines of its log, and the latest figures."""
+        self._watch.tick([*lines, *self._limits.look()])
+        if self._watch.latest is not None:
+            self._watch.tell(self._limits.warnings(self._watch.latest))
 
     def _to_go_on(self, replicas: list[Replica]) -> list[Replica]:
         """Who takes over the shards of those that have given up; nobody, if all have, or nothing is left."""
@@ -108,6 +119,7 @@ class _Watch:
     def __init__(self, prepared: PreparedJob, figures: RunFigures, reporter: Reporter, best_effort: BestEffort) -> None:
         self._prepared, self._figures, self._reporter = prepared, figures, reporter
         self._best_effort = best_effort
+        self.latest: Progress | None = None
         self._next_write = 0.0
         self._lock = threading.Lock()
 
@@ -124,7 +136,8 @@ class _Watch:
 
     def _show(self) -> None:
         prepared = self._prepared
-        now = progress_of(self._figures, prepared.plan, prepared.earlier, prepared.job.cost)
+        now = progress_of(self._figures, prepared.plan, prepared.earlier, prepared.limits, prepared.foreseen)
+        self.latest = now
         self._reporter.progress(now)
         if time.monotonic() >= self._next_write:
             self._next_write = time.monotonic() + _WRITE_S

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
+from batchjobs.storage.store import open_store
 from batchjobs.supervision.progress import Progress
-from flows.artifacts import artifact_key, describe, level_of, share_of
+from flows.artifacts import artifact_key, describe, draw_report, level_of, share_of
 
 
 def moment(**changes: object) -> Progress:
@@ -54,3 +56,8 @@ def test_a_line_of_the_engines_log_keeps_its_level(line: str, level: int) -> Non
 )
 def test_any_name_of_a_job_makes_a_key_that_prefect_takes(name: str, key: str) -> None:
     assert artifact_key(name, "summary") == key
+
+
+def test_a_report_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert draw_report(open_store(str(tmp_path))) is None
+    assert f"`batchjobs report {tmp_path}` tries again" in caplog.text

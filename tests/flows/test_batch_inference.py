@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from prefect.client.schemas.objects import FlowRun
@@ -66,6 +67,9 @@ def test_a_job_is_one_flow_run_with_three_tasks_and_two_artifacts(make_job: Make
     assert told.key == "docs-all-summary"
     assert str(told.description).startswith("completed · 20 of 20 rows ok · 0 errors · ")
     assert "| ok | 20 |" in str(told.data)
+    report = Path(job.output.path) / "_batchjobs" / "report.html"
+    assert report.is_file()
+    assert f"Report: `{report}`" in str(told.data)
     assert watcher.seen[-1].rows_done == 20
     assert any(f"/flow-run/{run.id}" in line for line in watcher.lines)
 

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from batchjobs.accounts.latency import LatencyHistogram
+from batchjobs.accounts.histogram import Histogram
 
 
 def test_percentiles_are_within_one_percent_of_the_exact_ones() -> None:
     rng = random.Random(1)
     values = sorted(rng.lognormvariate(0, 2) for _ in range(10_000))
-    histogram = LatencyHistogram()
+    histogram = Histogram()
     for value in values:
         histogram.add(value)
     found = histogram.percentiles()
@@ -22,7 +22,7 @@ def test_percentiles_are_within_one_percent_of_the_exact_ones() -> None:
 
 
 def test_merged_histograms_equal_one_over_everything() -> None:
-    one, two, both = LatencyHistogram(), LatencyHistogram(), LatencyHistogram()
+    one, two, both = Histogram(), Histogram(), Histogram()
     for n in range(1, 100):
         (one if n % 2 else two).add(n / 10)
         both.add(n / 10)
@@ -31,6 +31,6 @@ def test_merged_histograms_equal_one_over_everything() -> None:
 
 
 def test_unknown_latencies_are_left_out_and_none_is_not_zero() -> None:
-    histogram = LatencyHistogram()
+    histogram = Histogram()
     histogram.add(None)
     assert histogram.percentiles().p50 is None

@@ -1,0 +1,35 @@
+"""How `run.deadline` is written: a time of day, a date with time, or a duration."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, time, timedelta
+
+ALLOWED = (
+    "a time of day (06:30, the next one), a date with time (2026-12-01T06:30, with an offset such as +01:00 if it is "
+    "not local) or a duration (7h30m, 45m, 90s)"
+)
+_DURATION = re.compile(r"(?=\d)(?:(\d{1,5})h)? ?(?:(\d{1,6})m)? ?(?:(\d{1,8})s)?")
+_TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
+_DATE_WITH_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
+
+
+def parse_deadline(text: str) -> time | datetime | timedelta:
+    """The deadline in its own type: a naive time, a date with time (naive means local), or a duration above zero.
+
+    Raises ValueError that says what was found and what is allowed.
+    """
+    problem = ValueError(f"found {text!r}; allowed: {ALLOWED}")
+    try:
+        if found := _DURATION.fullmatch(text):
+            hours, minutes, seconds = (int(number or 0) for number in found.groups())
+            if duration := timedelta(hours=hours, minutes=minutes, seconds=seconds):
+                return duration
+        elif found := _TIME.fullmatch(text):
+            hours, minutes, seconds = (int(number or 0) for number in found.groups())
+            return time(hours, minutes, seconds)
+        elif _DATE_WITH_TIME.fullmatch(text):
+            return datetime.fromisoformat(text)
+    except ValueError:
+        raise problem from None
+    raise problem
