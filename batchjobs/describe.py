@@ -89,7 +89,7 @@ def _described(seen: _Seen, hardware: Device | None) -> Description:
     if work is not None:
         foreseen = estimate(facts, replace(work, shared_prefix=shared or 0.0), sizing, replicas, seen.record)
     else:
-        foreseen = Estimate(basis=seen.problem or "None of the rows that were looked at can be generated.")
+        foreseen = Estimate(basis=f"{_nothing(seen)[:1].upper()}{_nothing(seen)[1:]}.")
     answers = findings.output_tokens(lengths_of(seen.record)) if findings is not None else None
     return Description(
         job=job.name,
@@ -136,11 +136,15 @@ def _totals(work: Work | None) -> Totals:
     )
 
 
+def _nothing(seen: _Seen) -> str:
+    return "the tokenizer cannot be loaded" if seen.problem else "no row that was looked at can be generated"
+
+
 def _unknown(seen: _Seen, work: Work | None, answers: Distribution | None, foreseen: Estimate) -> dict[str, str]:
     found: dict[str, str] = {}
-    nothing = seen.problem or "no row that was looked at can be generated"
+    nothing = _nothing(seen)
     if seen.problem:
-        found["problems"] = nothing
+        found["problems"] = seen.problem
     if work is None or not work.requests:
         found |= {"prompt_tokens": nothing, "shared_prefix": nothing}
     if work is None:

@@ -46,6 +46,7 @@ def describe_capacity(facts: Facts) -> tuple[CapacityDescription, Unknown]:
 
 def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
     assert facts.job.model is not None
+    none = "no row was looked at that can be generated"
     if facts.device.memory_bytes is None:
         yield "capacity.device_memory_bytes", f"the memory of this device ({facts.device.name}) is not known"
     if facts.own_weights is None:
@@ -55,8 +56,9 @@ def _unknown(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.capacity.tokens is None:
         yield "capacity.kv_cache_tokens", facts.capacity.why
     if _sequences(facts) is None:
-        none = "no row that was looked at can be generated"
         yield "capacity.max_concurrent_sequences", facts.capacity.why if facts.sample.totals else none
+    if not facts.sample.totals:
+        yield "capacity.recommended", none
 
 
 def _sequences(facts: Facts) -> int | None:
@@ -70,6 +72,8 @@ def _sentence(text: str) -> str:
 def _recommended(facts: Facts) -> dict[str, Decision]:
     """What the job would be given if it left all of it open, whatever it sets."""
     assert facts.job.model is not None
+    if not facts.sample.totals:
+        return {}
     engine = facts.job.engine.model_copy(update={"max_num_seqs": "auto", "max_num_batched_tokens": "auto"})
     model = facts.job.model.model_copy(update={"max_model_len": "auto"})
     open_job = facts.job.model_copy(update={"engine": engine, "model": model})
