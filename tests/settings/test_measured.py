@@ -10,7 +10,8 @@ import pytest
 from batchjobs.accounts.figures import AttemptFigures, RunFigures
 from batchjobs.accounts.lengths import OutputLengths
 from batchjobs.planning.plan import make_plan, read_dataset
-from batchjobs.settings.measured import Measured, read_measured, remember_measured
+from batchjobs.settings.capacity import NOTHING
+from batchjobs.settings.measured import Measured, read_learnt, read_measured, remember_measured
 from batchjobs.settings.sizing import decide
 from batchjobs.settings.speed import speed_of
 from batchjobs.settings.survey import survey
@@ -124,3 +125,31 @@ def test_the_rough_guess_goes_by_weights_and_cores(job: JobSpec) -> None:
     gpu = Device("gpu", "a GPU")
     assert speed_of(job, gpu, Weights(linear=269_000_000), None).tokens_per_s == 50_000
     assert speed_of(job, gpu, None, None).tokens_per_s == 12_500
+
+
+def test_what_was_foreseen_is_kept_beside_what_the_engine_reported(job: JobSpec) -> None:
+    sized = with_engine(job, kv_cache_memory_bytes=2**20)  # 2,048 tokens of 512 bytes
+    remember_measured(sized, plan_of(sized), figures(kv_cache_tokens=2_048), {})
+    found = read(sized)
+    assert found is not None
+    assert (found.kv_cache_tokens_foreseen, found.kv_cache_tokens) == (2_048, 2_048)
+    assert read_learnt(sized, plan_of(sized)) == NOTHING
+
+
+def test_a_report_that_was_not_foreseen_corrects_the_next_estimate_of_another_size(job: JobSpec) -> None:
+    sized, twice = (with_engine(job, kv_cache_memory_bytes=size) for size in (2**20, 2**21))
+    remember_measured(sized, plan_of(sized), figures(kv_cache_tokens=1_024), {})
+    found = read(sized)
+    assert found is not None
+    assert (found.kv_cache_tokens_foreseen, found.kv_cache_tokens) == (2_048, 1_024)
+    assert "in 0.00195 GiB (kv_cache_memory_bytes) at 1,024 bytes each" in decided(twice)["max_num_seqs"].reason
+
+
+def test_the_last_runs_that_were_long_enough_are_kept(job: JobSpec) -> None:
+    for tokens in range(1_000, 13_000, 1_000):
+        remember_measured(job, plan_of(job), figures(tokens), {})
+    remember_measured(job, plan_of(job), figures(seconds=0.5), {})
+    found = read(job)
+    assert found is not None
+    assert [run.tokens_per_s for run in found.runs] == [100.0 * n for n in range(3, 13)]
+    assert {run.job for run in found.runs} == {"test"}
