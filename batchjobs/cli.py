@@ -107,13 +107,20 @@ def _print_summary(summary: Summary, as_json: bool) -> None:
 
 
 @app.command()
-def plan(job_file: JobFile, as_json: AsJson = False) -> None:
-    """Show what a job would do: files, rows, shards, columns, settings. Writes nothing; needs no GPU and no vLLM."""
-    from batchjobs.describe import describe, text
+def plan(
+    job_file: JobFile,
+    full: Annotated[bool, typer.Option("--full", help="Look at every row, not at about a thousand.")] = False,
+    device: Annotated[str | None, typer.Option(help="Plan for this GPU (H100, L4, …) or `cpu`.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Plan for a GPU with so much memory, such as 24GiB.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a job would do: rows, tokens, capacity, time, money. Writes nothing; needs no GPU and no vLLM."""
+    from batchjobs.describe import describe
+    from batchjobs.reports.plan import text
     from batchjobs.spec import load_job
 
-    described = describe(load_job(job_file))
-    typer.echo(json.dumps(described, indent=2) if as_json else text(described))
+    found = describe(load_job(job_file), full, device, memory)
+    typer.echo(json.dumps(found.plain(), indent=2) if as_json else text(found))
 
 
 @app.command(name="try")

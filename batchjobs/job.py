@@ -59,6 +59,7 @@ def _summary(prepared: PreparedJob, figures: RunFigures) -> Summary:
         time.monotonic() - prepared.began,
         prepared.plan_s,
         prepared.sizing,
+        prepared.foreseen,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bench import commands, contests, echo, processes, tables
+from bench import commands, contests, echo, foresight, processes, tables
 from bench.results import Results, Section
 
 Measure = Callable[[Section, int | None, int | None], None]
@@ -19,6 +19,8 @@ SECTIONS: dict[str, Measure] = {
     "echo": echo.scale,
     "resume": echo.resume,
     "replicas": echo.replicas,
+    "plan": foresight.plan,
+    "capacity": foresight.capacity,
     "demo": processes.demo,
     **{name: partial(contests.measure, name) for name in contests.CONTENDERS},
     "processes": processes.measure,

@@ -194,3 +194,13 @@ def kill(sections: Sections) -> list[str]:
         numbers = [record["rows"], record["answered"], record["kept"], again]
         rows.append([_NAMES[record["contender"]], *map(str, numbers)])
     return table("contender | rows | answered at the kill | of these in its output | to do again", rows)
+
+
+def capacity(sections: Sections) -> list[str]:
+    """KV tokens that the plan foresaw, and those that vLLM reported."""
+    rows = [
+        [f"{record['bytes'] / 2**20:,.0f}", str(record["block"]), f"{record['foreseen']:,}", f"{record['reported']:,}",
+         "yes" if record["foreseen"] == record["reported"] else "no"]
+        for record in sections.get("capacity", {}).get("records", [])
+    ]  # fmt: skip
+    return table("KV cache, MiB | tokens of a block | foreseen | reported by vLLM | equal", rows)

@@ -8,6 +8,7 @@ from bench.engine_tables import Sections, table
 from bench.statistics import paired, spread
 
 _SECONDS, _MEMORY = 60, 2**30  # targets for a million rows
+_PLAN_SECONDS = 15  # target for a plan of ten million rows
 _LARGER = 4.4  # target for four times the rows: so many times the seconds
 _SAME = 1.05  # of a peak that is sampled
 
@@ -78,3 +79,19 @@ def commands(sections: Sections) -> list[str]:
         seconds = spread(record["seconds"] for record in records if record["contender"] == name)
         rows.append([f"`batchjobs {name}`", seconds.text(), targets.get(name, "—")])
     return table("command | seconds, median (lowest … highest) | target", rows)
+
+
+def plan(sections: Sections) -> list[str]:
+    """A sampled plan of a big dataset."""
+    records = sections.get("plan", {}).get("records", [])
+    if not records:
+        return []
+    seconds = spread(record["seconds"] for record in records)
+    memory = max(record["largest_bytes"] for record in records)
+    met = seconds.high <= _PLAN_SECONDS and memory <= _MEMORY
+    first = records[0]
+    return table(
+        "rows | files | looked at | seconds, median (lowest … highest) | most memory, MiB | target | met",
+        [[f"{first['rows']:,}", f"{first['files']:,}", f"{first['looked_at']:,}", seconds.text(1),
+          f"{memory / 2**20:,.0f}", "10,000,000 rows in ≤ 15 s and 1 GiB", _yes(met)]],
+    )  # fmt: skip

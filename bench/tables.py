@@ -23,6 +23,8 @@ TABLES: dict[str, tuple[tuple[str, ...], Table]] = {
     "echo": (("echo", "resume"), runner_tables.scale),
     "replicas": (("replicas",), runner_tables.replicas),
     "commands": (("commands",), runner_tables.commands),
+    "plan": (("plan",), runner_tables.plan),
+    "capacity": (("capacity",), engine_tables.capacity),
 }
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -93,7 +93,7 @@ class Latency(BaseModel):
 class Decision(BaseModel):
     """A setting that the job left open, as it was decided before the engine started."""
 
-    value: int | bool | None  # None: left to vLLM
+    value: int | float | bool | None  # None: left to vLLM
     reason: str  # one sentence, with its numbers
 
     def text(self) -> str:

@@ -68,10 +68,26 @@ def test_limit_is_a_job_of_its_own(make_job: MakeJob, tmp_path: Path) -> None:
 
 def test_plan_shows_rows_files_and_shards_and_writes_nothing(make_job: MakeJob, tmp_path: Path) -> None:
     job = make_job(text_table(10), text_table(5))
-    shown = batchjobs("plan", "--json", write_spec(job, tmp_path / "job.yaml"))
-    found = json.loads(shown.stdout)
+    file = write_spec(job, tmp_path / "job.yaml")
+    found = json.loads(batchjobs("plan", "--json", file).stdout)
     assert (found["rows"], found["files"], found["shards"]) == (15, 2, 4)
+    assert found["prompt_tokens"].keys() >= {"mean", "p50", "p95", "p99", "max"}
+    assert found["problems"].keys() >= {"null", "empty", "duplicate", "too_long"}
+    assert found["capacity"].keys() >= {
+        "weights_bytes", "kv_bytes_per_token", "kv_cache_tokens", "max_concurrent_sequences", "recommended",
+    }  # fmt: skip
+    assert found["estimate"].keys() >= {"seconds", "usd", "basis"}
+    assert found["problems"]["duplicate"] == 5
+    shown = batchjobs("plan", "--full", file)
+    assert shown.stdout.startswith("test: 15 rows in 2 files, 4 shards, to ")
+    assert "Problems in all 15 rows" in shown.stdout
     assert not Path(job.output.path).exists()
+
+
+def test_plan_refuses_a_device_that_nobody_knows(make_job: MakeJob, tmp_path: Path) -> None:
+    shown = batchjobs("plan", "--device", "Abacus", write_spec(make_job(), tmp_path / "job.yaml"))
+    assert shown.returncode == 2
+    assert "--device: found Abacus; allowed: cpu, T4" in shown.stderr
 
 
 def test_try_shows_prompt_and_answer_and_writes_nothing(make_job: MakeJob, tmp_path: Path) -> None:
@@ -123,7 +139,7 @@ def test_init_writes_valid_yaml_whatever_things_are_called(tmp_path: Path, name:
     spec = yaml.safe_load(job_file_text(str(tmp_path / f"{name}.parquet"), schema))
     job = parse_job({**spec, "engine": {"kind": "echo"}, "model": None, "output": {"path": str(tmp_path / "out")}})
     assert job.input.path == str(tmp_path / f"{name}.parquet")
-    assert describe(job)["rows"] == 1
+    assert describe(job).rows == 1
 
 
 def test_try_says_so_when_the_engine_fails(make_job: MakeJob, tmp_path: Path) -> None:

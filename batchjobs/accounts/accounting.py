@@ -8,6 +8,7 @@ from batchjobs.accounts.engine_seconds import count_engine_seconds
 from batchjobs.accounts.figures import RunFigures
 from batchjobs.accounts.money import cost, saved
 from batchjobs.storage.checkpoint import Commit
+from schemas.figures import Estimate
 from schemas.job import JobSpec
 from schemas.plan import Plan
 from schemas.summary import (
@@ -38,6 +39,7 @@ def summarise(
     wall_s: float,
     plan_s: float,
     sizing: dict[str, Decision],
+    foreseen: Estimate | None = None,
 ) -> Summary:
     """The summary of a run. `earlier` are the commits of earlier runs, `wall_s` and `plan_s` seconds of this one."""
     commits = [*earlier, *run.commits]
@@ -63,6 +65,7 @@ def summarise(
         engine=engine_figures(job.engine.kind, run),
         order=OrderFigures.model_validate(run.order()),
         sizing=sizing,
+        foreseen=foreseen,
         cost=cost(attempts, engine_seconds, rows, tokens, job),
         saved=saved(earlier, run, engine_seconds, job.cost),
         health=count_health(commits),

@@ -30,18 +30,25 @@ class Footer:
     file: InputFile
     row_groups: tuple[tuple[int, float], ...]  # rows and average bytes per row (uncompressed) of each
     schema: pa.Schema  # one object for all files with an equal schema
+    weighed: tuple[int, ...]  # bytes of the columns asked for, encoded but not compressed, in each row group
 
 
-def read_footers(fs: fsspec.AbstractFileSystem, files: Sequence[FoundFile], threads: int = 16) -> list[Footer]:
+def read_footers(
+    fs: fsspec.AbstractFileSystem,
+    files: Sequence[FoundFile],
+    threads: int = 16,
+    weigh: Callable[[str], bool] = lambda _: False,
+) -> list[Footer]:
     """Footers of the files, in their order; only the last 64 KiB are read, or the footer where it is larger.
 
+    `weigh` says of which columns, by name, the bytes are added up.
     Raises InputError, naming the file, if it cannot be read, is not Parquet, is encrypted or has two columns of a name.
     """
     schemas: dict[bytes, pa.Schema] = {}
 
     def read(file: FoundFile) -> Footer:
         try:
-            return _read_footer(fs, file, schemas)
+            return _read_footer(fs, file, schemas, weigh)
         except Exception as error:  # each filesystem raises its own kinds
             raise InputError(f"Input {file.path} cannot be used: {error}") from error
 
@@ -99,7 +106,9 @@ def _read_exactly(read: ReadRange, start: int, length: int) -> bytes:
     return data
 
 
-def _read_footer(fs: fsspec.AbstractFileSystem, file: FoundFile, schemas: dict[bytes, pa.Schema]) -> Footer:
+def _read_footer(
+    fs: fsspec.AbstractFileSystem, file: FoundFile, schemas: dict[bytes, pa.Schema], weigh: Callable[[str], bool]
+) -> Footer:
     footer = _fetch(fs, file)
     parsed = parse_footer(footer)
     metadata, schema = parsed.metadata, parsed.schema_arrow.remove_metadata()
@@ -116,7 +125,18 @@ def _read_footer(fs: fsspec.AbstractFileSystem, file: FoundFile, schemas: dict[b
         ),
         row_groups=row_groups,
         schema=_intern(schema, schemas),
+        weighed=_weighed(metadata, [name for name in schema.names if weigh(name)]),
     )
+
+
+def _weighed(metadata: pq.FileMetaData, names: list[str]) -> tuple[int, ...]:
+    """Bytes of these columns in each row group: of all that is nested in them, too."""
+    if not names:
+        return (0,) * int(metadata.num_row_groups)
+    paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+    leaves = [i for i, path in enumerate(paths) if any(path == name or path.startswith(f"{name}.") for name in names)]
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return tuple(sum(group.column(leaf).total_uncompressed_size for leaf in leaves) for group in groups)
 
 
 def read_range(fs: fsspec.AbstractFileSystem, path: str, start: int, length: int) -> bytes:

@@ -21,7 +21,7 @@ from batchjobs.data.reader import ShardReader
 from batchjobs.data.shards import cut_shards
 from batchjobs.errors import OutputError, SpecError
 from batchjobs.fingerprint import differences, fingerprint, identity, model_fingerprint
-from batchjobs.rows.prompts import Renderer
+from batchjobs.rows.prompts import Renderer, may_use
 from batchjobs.rows.sampling import row_field_names
 from schemas.job import JobSpec
 from schemas.plan import InputFile, Plan, Shard, encode_schema
@@ -44,17 +44,29 @@ class Dataset:
     schema: pa.Schema
     hive: list[str]  # columns that come from `key=value` folders
     shards: list[Shard]
+    prompt_bytes: float = 0.0  # of the columns that the prompt uses, in the rows of the shards, as the footers say
 
 
 def read_dataset(job: JobSpec) -> Dataset:
     """Find the files and read their footers; raises InputError. `job` has its references resolved."""
     fs, found = find_files(job.input.path, job.input.storage_options)
-    footers = read_footers(fs, found)
+    footers = read_footers(fs, found, weigh=may_use(job.prompt))
     hive = hive_columns(found)
     schema = unify_schemas([(f.file.name, f.schema) for f in footers], hive)
     groups = [group for footer in footers for group in footer.row_groups]
     shards = cut_shards(groups, job.run.shard_rows, limit=job.input.limit)
-    return Dataset(fs, [footer.file for footer in footers], schema, hive, shards)
+    weighed = [size for footer in footers for size in footer.weighed]
+    prompt_bytes = _of_first_rows([(rows, size) for (rows, _), size in zip(groups, weighed, strict=True)], shards)
+    return Dataset(fs, [footer.file for footer in footers], schema, hive, shards, prompt_bytes)
+
+
+def _of_first_rows(groups: list[tuple[int, int]], shards: list[Shard]) -> float:
+    """Bytes of the rows that the shards have; of a row group that is cut by a limit, its share."""
+    left, total = sum(shard.rows for shard in shards), 0.0
+    for rows, size in groups:
+        total += size * min(rows, left) / max(1, rows)
+        left -= min(rows, left)
+    return total
 
 
 def make_plan(job: JobSpec, resolved: JobSpec, dataset: Dataset) -> Plan:

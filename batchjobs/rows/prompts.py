@@ -16,9 +16,9 @@ from batchjobs.data.columns import UnreadableValue, is_list, is_messages, is_tex
 from batchjobs.engines.base import Request
 from batchjobs.errors import ContextTooShort, EngineFailed, SpecError
 from batchjobs.rows.sampling import BadSampling, RowSampling, canonical
-from batchjobs.rows.templates import NullValue, RowTemplate
+from batchjobs.rows.templates import NullValue, RowTemplate, names_in
 from batchjobs.rows.tokens import Tokenizer
-from schemas.job import JobSpec
+from schemas.job import JobSpec, PromptSpec
 from schemas.records import ErrorCode
 
 
@@ -39,6 +39,13 @@ class RowProblem(Exception):
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+def may_use(prompt: PromptSpec) -> Callable[[str], bool]:
+    """Whether a prompt uses a column of this name, judged before the dataset's columns are known."""
+    plain = {prompt.column, prompt.messages_column, prompt.token_ids_column} - {None}
+    named = set[str]().union(*(names_in(text) for text in (prompt.system, prompt.user, prompt.template) if text))
+    return lambda name: name in plain or name in named or "row" in named
 
 
 Prompt = str | list[int]

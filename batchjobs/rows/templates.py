@@ -22,6 +22,14 @@ def _refuse_null(value: Any) -> Any:
     return value
 
 
+def names_in(text: str) -> set[str]:
+    """Names that a template uses and does not define itself; none if its syntax is wrong."""
+    try:
+        return meta.find_undeclared_variables(ImmutableSandboxedEnvironment().parse(text))
+    except TemplateSyntaxError:
+        return set()
+
+
 class RowTemplate:
     """A template over the columns of a row. `row` is the row as a mapping, `as_of` the plan's instant."""
 

@@ -1,15 +1,14 @@
-"""Bytes of weights and KV cache: how many tokens the KV cache will hold, from what is known before the engine starts.
+"""How many tokens the KV cache will hold, from what is known before the engine starts.
 
 The sources, best first: what an earlier run's engine reported; the size that is set, divided by the bytes of a token;
-the memory that vLLM will find, less weights and a reserve. Unknown stays unknown.
+the memory that vLLM will find, less weights and a reserve. Unknown stays unknown. What an engine reported with other
+memory settings corrects the reserve, or the bytes of a token.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from batchjobs.settings.device import GIB, Device
 from batchjobs.settings.model_config import KvBytes
@@ -17,10 +16,21 @@ from schemas.job import JobSpec
 
 _UTILIZATION = 0.92  # vLLM's default, of a GPU's memory and of a CPU's alike
 # What a GPU holds besides weights and KV cache (context, activations, CUDA graphs): 1 GiB and 3 % of its memory. Rough;
-# from the first run on, what the engine reported counts.
+# from the first run on, what the engine left counts.
 _GPU_RESERVE, _GPU_RESERVE_SHARE = GIB, 0.03
 _CPU_RESERVE = GIB  # of the worker's process
 _BLOCK = {"gpu": 16, "cpu": 128, "other": 16}  # tokens; vLLM's default block size
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """Of engines of one model and device, whatever their memory settings."""
+
+    reserve_bytes: int | None = None  # besides weights and KV cache, of what the engine may use
+    bytes_per_token: float | None = None  # of KV cache, where no formula says it, or says it wrongly
+
+
+NOTHING = Learnt()
 
 
 @dataclass(frozen=True)
@@ -41,11 +51,17 @@ def _cells(amount: int, size: int) -> int:
 
 
 def kv_capacity(
-    job: JobSpec, device: Device, kv: KvBytes, weights: int | None, reported: int | None = None
+    job: JobSpec,
+    device: Device,
+    kv: KvBytes,
+    weights: int | None,
+    reported: int | None = None,
+    learnt: Learnt = NOTHING,
 ) -> Capacity:
     """The capacity of one engine with the memory settings of `job`.
 
-    `weights` are bytes of all weights, `reported` is what an earlier run's engine said.
+    `weights` are bytes on one device, `reported` is what an earlier run's engine said, `learnt` what engines of the
+    same model and device with other memory settings have shown.
     """
     block = int(job.engine.extra.get("block_size") or _BLOCK[device.kind])
     if reported is not None:
@@ -53,32 +69,55 @@ def kv_capacity(
     blocks = job.engine.extra.get("num_gpu_blocks_override")
     if blocks is not None:
         return Capacity(int(blocks) * block, f"{blocks:,} blocks of {block} tokens, as engine.extra says", block)
-    if kv.per_token is None:
+    per_token: float | None = learnt.bytes_per_token or kv.per_token
+    if per_token is None:
         return Capacity(None, kv.why, block)
-    room, source = _room(job, device, weights)
+    room, source = room_of(job, device, weights, learnt.reserve_bytes)
     if room is None:
         return Capacity(None, source, block)
-    tokens = max(0, room) // (kv.per_token * block) * block
-    why = f"{tokens:,} tokens of KV cache in {source} at {kv.per_token:,} bytes each"
-    return Capacity(tokens, why, block)
+    tokens = int(max(0, room) // (per_token * block)) * block
+    each = f"{per_token:,.0f} bytes each" + (
+        ", as an earlier engine's report implies" if learnt.bytes_per_token else ""
+    )
+    return Capacity(tokens, f"{tokens:,} tokens of KV cache in {source} at {each}", block)
 
 
-def _room(job: JobSpec, device: Device, weights: int | None) -> tuple[int | None, str]:
+def room_of(job: JobSpec, device: Device, weights: int | None, reserve: int | None = None) -> tuple[int | None, str]:
     """Bytes for the KV cache on one device, and how they come about; None with what is missing."""
+    fixed = fixed_room(job, device)
+    if fixed is not None:
+        return fixed
+    if not device.memory_bytes:
+        return None, f"the memory that vLLM will find on this {device.name} is not known"
+    if weights is None:
+        return None, "the size of the model's weights is not known before it is downloaded"
+    own = budget(job, device) - weights
+    why = "as an earlier engine needed" if reserve is not None else "in reserve"
+    if reserve is None:
+        cpu = device.kind == "cpu"
+        reserve = _CPU_RESERVE if cpu else _GPU_RESERVE + int(_GPU_RESERVE_SHARE * device.memory_bytes)
+    share = f"{utilization(job):.0%} of {gib(device.memory_bytes)}"
+    return own - reserve, f"{share} less {gib(weights)} of weights and {gib(reserve)} {why}"
+
+
+def fixed_room(job: JobSpec, device: Device) -> tuple[int, str] | None:
+    """Bytes that the job itself gives to the KV cache, and by which setting."""
     env_gib = {**os.environ, **job.engine.env}.get("VLLM_CPU_KVCACHE_SPACE", "")
     if device.kind == "cpu" and env_gib.isdigit():  # vLLM takes it before kv_cache_memory_bytes
         return int(env_gib) * GIB, f"{env_gib} GiB (VLLM_CPU_KVCACHE_SPACE)"
     if job.engine.kv_cache_memory_bytes is not None:
         return job.engine.kv_cache_memory_bytes, f"{gib(job.engine.kv_cache_memory_bytes)} (kv_cache_memory_bytes)"
-    if not device.memory_bytes:
-        return None, f"the memory that vLLM will find on this {device.name} is not known"
-    if weights is None:
-        return None, "the size of the model's weights is not known before it is downloaded"
-    share = job.engine.gpu_memory_utilization or _UTILIZATION
-    reserve = _CPU_RESERVE if device.kind == "cpu" else _GPU_RESERVE + int(_GPU_RESERVE_SHARE * device.memory_bytes)
-    own = weights // job.engine.tensor_parallel_size
-    source = f"{share:.0%} of {gib(device.memory_bytes)} less {gib(own)} of weights and {gib(reserve)} in reserve"
-    return int(device.memory_bytes * share) - own - reserve, source
+    return None
+
+
+def utilization(job: JobSpec) -> float:
+    """The share of the device's memory that the engine may use."""
+    return job.engine.gpu_memory_utilization or _UTILIZATION
+
+
+def budget(job: JobSpec, device: Device) -> int:
+    """Bytes that the engine may use on one device, whose memory is known."""
+    return int((device.memory_bytes or 0) * utilization(job))
 
 
 def gib(amount: int) -> str:
@@ -86,42 +125,20 @@ def gib(amount: int) -> str:
     return f"{amount / GIB:.3g} GiB"
 
 
-def weights_bytes(job: JobSpec) -> int | None:
-    """Bytes of the weights as vLLM loads them; None for a model that is not a local folder, or not a whole one.
-
-    What is stored as float32 takes half, unless `model.dtype` asks for it. Weights that are quantised only while they
-    are loaded count in full.
-    """
-    assert job.model is not None
-    folder = Path(job.model.name)
-    if not folder.is_dir():
-        return None
-    try:
-        names = _weight_files(folder)
-        keep = job.model.dtype in ("float32", "float")
-        sizes = [_tensor_bytes(folder / name, keep) for name in names]
-    except (OSError, ValueError, KeyError):
-        return None
-    return sum(sizes) or sum(file.stat().st_size for file in folder.glob("*.bin")) or None
-
-
-def _weight_files(folder: Path) -> set[str]:
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        return set(json.loads(index.read_text())["weight_map"].values())
-    return {file.name for file in folder.glob("*.safetensors") if not file.name.startswith("consolidated")}
-
-
-def _tensor_bytes(file: Path, keep_float32: bool) -> int:
-    """From the header of a safetensors file: 8 bytes with its length, then JSON with the offsets of each tensor."""
-    with file.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        if length > file.stat().st_size:
-            raise ValueError(f"{file} is no safetensors file")
-        header = json.loads(stream.read(length))
-    tensors = [entry for name, entry in header.items() if name != "__metadata__"]
-    return sum(_loaded_bytes(tensor["data_offsets"], tensor["dtype"], keep_float32) for tensor in tensors)
-
-
-def _loaded_bytes(offsets: list[int], dtype: str, keep_float32: bool) -> int:
-    return (offsets[1] - offsets[0]) // (2 if dtype == "F32" and not keep_float32 else 1)
+def learn(
+    job: JobSpec, device: Device, kv: KvBytes, weights: int | None, reported: int, earlier: Learnt = NOTHING
+) -> Learnt:
+    """What an engine's report says of engines with other memory settings."""
+    if reported <= 0 or "num_gpu_blocks_override" in job.engine.extra:
+        return earlier
+    fixed = fixed_room(job, device)
+    if fixed is not None:
+        right = kv.per_token is not None and kv_capacity(job, device, kv, weights).tokens == reported
+        return replace(earlier, bytes_per_token=None if right else fixed[0] / reported)
+    if not device.memory_bytes or weights is None:
+        return earlier
+    per_token = earlier.bytes_per_token or kv.per_token
+    if per_token is None:
+        room, _ = room_of(job, device, weights)
+        return replace(earlier, bytes_per_token=(room or 0) / reported or None)
+    return replace(earlier, reserve_bytes=budget(job, device) - weights - int(reported * per_token))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
+from batchjobs.errors import SpecError
+from batchjobs.settings.gpus import find_gpu, names
 from schemas.job import JobSpec
 
 GIB = 2**30
@@ -33,6 +36,30 @@ def find_device(job: JobSpec) -> Device:
     if job.engine.python is None and not _built_for_cpu(job) and _version("vllm") is not None:
         return Device("other", "other", None, cores)
     return Device("cpu", "cpu", _node_memory(), cores)
+
+
+def named_device(name: str | None, memory: str | None) -> Device | None:
+    """The device that somebody names, or one of so much memory (a GPU, unless `cpu` is named); None without both.
+
+    Raises SpecError for a name that is not in the table and comes without its memory, and for a size nobody can read.
+    """
+    size = None if memory is None else _size(memory)
+    if name is None:
+        return None if size is None else Device("gpu", f"a GPU of {memory}", size)
+    if name.lower() == "cpu":
+        return Device("cpu", "cpu", size or _node_memory(), len(os.sched_getaffinity(0)))
+    gpu = find_gpu(name)
+    if gpu is None and size is None:
+        raise SpecError(f"--device: found {name}; allowed: cpu, {', '.join(names())}, or any other with --memory")
+    return Device("gpu", gpu.name if gpu is not None else name, size or (gpu.memory_bytes if gpu is not None else None))
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([MG]i?)B?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise SpecError(f"--memory: found {text}; allowed: a size such as 24GiB or 80GB")
+    base = 1024 if found[2].lower().endswith("i") else 1000
+    return int(float(found[1]) * base ** (2 if found[2][0] in "Mm" else 3))
 
 
 def _built_for_cpu(job: JobSpec) -> bool:

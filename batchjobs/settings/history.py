@@ -78,10 +78,14 @@ def newest_record(job: JobSpec) -> HistoryRecord | None:
     return next(iter(records(job, last=1)), None)
 
 
+def lengths_of(record: HistoryRecord | None) -> OutputLengths:
+    """How long answers of a job were, with the little weight that an earlier run has."""
+    return OutputLengths(record.lengths if record is not None else None).faded()
+
+
 def learnt_lengths(job: JobSpec) -> OutputLengths:
-    """How long answers of this job were, with the little weight that an earlier run has."""
-    before = newest_record(job)
-    return OutputLengths(before.lengths if before is not None else None).faded()
+    """The same, of the job's latest run."""
+    return lengths_of(newest_record(job))
 
 
 def record_of(job: JobSpec, plan: Plan, summary: Summary, lengths: OutputLengths) -> HistoryRecord:

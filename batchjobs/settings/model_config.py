@@ -90,6 +90,33 @@ def kv_bytes_per_token(config: Any | None, job: JobSpec) -> KvBytes:
     return KvBytes(2 * layers * heads * size * value, why)
 
 
+def kv_heads(config: Any | None) -> int | None:
+    """KV heads of the model; None if not known. MLA has none: what it keeps is the same for all heads."""
+    text = config.get_text_config() if config is not None else None
+    return _kv_heads(text) if text is not None and text.model_type in _ATTENTION else None
+
+
+def vocabulary_of(config: Any | None) -> int | None:
+    """Tokens of the model's vocabulary; None if not known."""
+    size = getattr(config.get_text_config(), "vocab_size", None) if config is not None else None
+    return size if isinstance(size, int) else None
+
+
+def attention_heads(config: Any | None) -> int | None:
+    """Query heads of the model, which tensor parallelism divides; None if not known."""
+    heads = getattr(config.get_text_config(), "num_attention_heads", None) if config is not None else None
+    return heads if isinstance(heads, int) else None
+
+
+def active_experts(config: Any | None) -> float:
+    """The share of its experts that a token of a mixture-of-experts model passes; 1 if that is not known."""
+    text = config.get_text_config() if config is not None else None
+    names = ("num_local_experts", "num_experts", "n_routed_experts")
+    experts = next((n for name in names if isinstance(n := getattr(text, name, None), int) and n), None)
+    each = getattr(text, "num_experts_per_tok", None)
+    return each / experts if experts and isinstance(each, int) else 1.0
+
+
 def _not_covered(config: Any, text: Any, job: JobSpec) -> str | None:
     kind, layers = text.model_type, set(getattr(text, "layer_types", None) or ()) - {"full_attention"}
     changed = [name for name in _EXTRA if name in job.engine.extra]

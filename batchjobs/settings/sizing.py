@@ -6,12 +6,16 @@ Pure rules: what they look at is gathered by `survey.py`. A value of None leaves
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from batchjobs.settings.capacity import Capacity
+from batchjobs.settings.capacity import NOTHING, Capacity, Learnt
 from batchjobs.settings.device import GIB, Device
 from batchjobs.settings.in_force import Settings
+from batchjobs.settings.measured import Measured
+from batchjobs.settings.model_config import KvBytes, kv_heads
 from batchjobs.settings.sample import Sample
 from batchjobs.settings.speed import Speed, compiling
+from batchjobs.settings.weights import Weights
 from schemas.job import JobSpec
 from schemas.summary import Decision
 
@@ -21,6 +25,8 @@ _GRAPH_SEQS = 512  # vLLM captures CUDA graphs for at most so many sequences; bi
 _ROUND_LEN = 256  # tokens that max_model_len is rounded up to
 _MARGIN = 2  # the sample may have missed the longest row: a restart costs more than some room
 _COUNTS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
+
+_NO_CACHE = KvBytes(None, "there is no KV cache")
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,18 @@ class Facts:
     speed: Speed
     sample: Sample
     rows: int  # left to be generated, at the most
+    config: Any | None = None  # of the model
+    kv: KvBytes = _NO_CACHE
+    weights: Weights | None = None
+    measured: Measured | None = None  # by earlier runs
+    learnt: Learnt = NOTHING  # of their engines' memory
+    in_force: JobSpec | None = None  # with the memory settings that deaths have taught
+
+    @property
+    def own_weights(self) -> int | None:
+        """Bytes of the weights on one device."""
+        size = self.job.engine.tensor_parallel_size
+        return self.weights.of_one_device(size, kv_heads(self.config)) if self.weights is not None else None
 
     def seqs_and_tokens(self) -> tuple[int, int]:
         """vLLM 0.32's own max_num_seqs and max_num_batched_tokens for offline use (`EngineArgs.get_batch_defaults`)."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from batchjobs.settings.device import Device
 from batchjobs.settings.measured import Measured
+from batchjobs.settings.weights import Weights
 from schemas.job import JobSpec
 
 # Seconds that compiling (and capturing CUDA graphs) takes, and how much faster it makes generating. The CPU's were
@@ -32,13 +33,24 @@ class Speed:
         return self.tokens_per_s if self.eager else self.tokens_per_s / (1 + _GAIN[device.kind])
 
 
-def speed_of(job: JobSpec, device: Device, weights: int | None, measured: Measured | None) -> Speed:
+def speed_of(job: JobSpec, device: Device, weights: Weights | None, measured: Measured | None) -> Speed:
     """What an earlier run measured, else a rough rate from the size of the weights."""
     if measured is not None and measured.total_tokens_per_s:
         return Speed(measured.total_tokens_per_s, measured.enforce_eager, "measured by an earlier run")
     units = device.cores if device.kind == "cpu" else job.engine.tensor_parallel_size
-    rough = min(_MOST * units, _RATE[device.kind] * units / (weights or _USUAL_WEIGHTS))
+    rough = min(_MOST * units, _RATE[device.kind] * units / (weights.total if weights is not None else _USUAL_WEIGHTS))
     return Speed(rough, True, "a rough guess, as no run has measured it yet")
+
+
+def converted(tokens_per_s: float, device: Device, eager: bool, was_eager: bool) -> float:
+    """A measured speed as it would be with or without compilation."""
+    gain = 1 + _GAIN[device.kind]
+    return tokens_per_s * (1 if eager == was_eager else gain if was_eager else 1 / gain)
+
+
+def compile_seconds(device: Device) -> float:
+    """What compiling adds to the start of an engine."""
+    return _COMPILE_S[device.kind]
 
 
 def compiling(device: Device, speed: Speed, tokens: float) -> tuple[float, float, float]:

@@ -8,20 +8,27 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
-from fsspec import AbstractFileSystem
-
 from batchjobs.accounts.accounting import verdict
 from batchjobs.accounts.baseline import state_after
 from batchjobs.accounts.figures import RunFigures
 from batchjobs.accounts.lengths import OutputLengths
 from batchjobs.errors import OutputError
-from batchjobs.planning.plan import check_overlap, compare, make_plan, read_dataset, versions, warn_of_versions
+from batchjobs.forecast.estimate import foresee
+from batchjobs.planning.plan import (
+    Dataset,
+    check_overlap,
+    compare,
+    make_plan,
+    read_dataset,
+    versions,
+    warn_of_versions,
+)
 from batchjobs.rows.sampling import row_field_names
 from batchjobs.rows.tokens import load_tokenizer
 from batchjobs.settings.devices import Placement, placements
-from batchjobs.settings.history import learnt_lengths
-from batchjobs.settings.sizing import Decisions
-from batchjobs.settings.survey import decisions_for
+from batchjobs.settings.history import lengths_of, newest_record
+from batchjobs.settings.sizing import Decisions, decide
+from batchjobs.settings.survey import survey
 from batchjobs.spec import dump_job, resolve_references
 from batchjobs.storage.attempts import close_lost, read_attempts
 from batchjobs.storage.checkpoint import Commit, clean_temporary, committed_shards, part_name, read_commit
@@ -97,7 +104,7 @@ def prepare(
     prepared.stored = nothing_to_retry(store, plan, retry) if retry else nothing_to_do(store, plan, job)
     if prepared.stored is None:
         prepared.placements = placements(resolved)
-        _look_ahead(prepared, dataset.fs)
+        _look_ahead(prepared, dataset)
         refuse_without_room(limits, min(len(prepared.placements), len(prepared.left)))
         refuse_beyond(limits, prepared.foreseen, force)
         _begin(prepared)
@@ -169,20 +176,22 @@ def _rows_left(prepared: PreparedJob, commits: list[Commit]) -> int:
     return sum(prepared.plan.shards[shard].rows for shard in prepared.left)
 
 
-def _look_ahead(prepared: PreparedJob, fs: AbstractFileSystem) -> None:
+def _look_ahead(prepared: PreparedJob, dataset: Dataset) -> None:
     """What is left and what it will take. Only reads, without the lock: the job may still be refused."""
-    commits = read_parts(prepared.store, prepared.plan)
+    job, plan = prepared.resolved, prepared.plan
+    commits = read_parts(prepared.store, plan)
     prepared.earlier = _to_keep(prepared, commits)
-    prepared.lengths = learnt_lengths(prepared.resolved)
-    prepared.sizing = decisions_for(
-        prepared.resolved,
-        prepared.plan,
-        fs,
-        prepared.paths,
-        prepared.left,
-        _rows_left(prepared, commits),
-        prepared.lengths,
-    )
+    record = newest_record(job)
+    prepared.lengths = lengths_of(record)
+    left, rows = prepared.left, _rows_left(prepared, commits)
+    if not left:
+        return
+    facts = survey(job, plan, dataset.fs, prepared.paths, left, rows, prepared.lengths)
+    prepared.sizing = decide(facts)
+    replicas = min(len(prepared.placements), len(left))
+    is_whole = rows == plan.rows and plan.files == dataset.files
+    prompt_bytes = dataset.prompt_bytes if is_whole else None
+    prepared.foreseen = foresee(facts, prepared.lengths, record, prepared.sizing, replicas, prompt_bytes)
 
 
 def _to_keep(prepared: PreparedJob, commits: list[Commit]) -> list[Commit]:

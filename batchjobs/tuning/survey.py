@@ -12,7 +12,9 @@ from batchjobs.rows.sampling import row_field_names
 from batchjobs.settings.history import learnt_lengths
 from batchjobs.settings.profiles import ProfileStore
 from batchjobs.settings.sample import take_sample
-from batchjobs.settings.survey import decisions_for, vllm_facts
+from batchjobs.settings.sizing import decide
+from batchjobs.settings.survey import facts_of
+from batchjobs.settings.survey import survey as survey_rows
 from batchjobs.spec import resolve_references
 from batchjobs.supervision.preflight import check_engine
 from batchjobs.tuning.axes import Room
@@ -49,17 +51,18 @@ def room_of(surveyed: Surveyed, variant: Variant) -> Room:
     plan = surveyed.plan if variant.is_own else make_plan(job, job, surveyed.dataset)
     fs, paths, shards = surveyed.dataset.fs, [file.path for file in plan.files], range(len(plan.shards))
     auto = job.model_copy(update={"engine": job.engine.model_copy(update={"max_num_seqs": "auto"})})
-    derived = decisions_for(auto, plan, fs, paths, shards, plan.rows, surveyed.lengths)["max_num_seqs"].value
+    facts = survey_rows(auto, plan, fs, paths, shards, plan.rows, surveyed.lengths)
+    derived = decide(facts)["max_num_seqs"].value
 
     def expected(request: Request) -> int:
         known = surveyed.lengths.expected(len(request.token_ids), request.max_tokens)
         return min(request.max_tokens, math.ceil(known))
 
     sample = take_sample(job, plan, fs, paths, shards, expected)
-    capacity = vllm_facts(job, plan, sample, plan.rows).capacity
+    capacity = facts_of(job, plan, sample, plan.rows).capacity
     mean = math.ceil(sum(sample.totals) / len(sample.totals)) if sample.totals else None
     return Room(
-        derived=derived,
+        derived=int(derived) if derived is not None else None,
         fits=capacity.sequences(mean) if mean is not None else None,
         fits_why=f"{capacity.why}, and the mean of {len(sample.totals):,} sampled rows is {mean:,}" if mean else "",
         longest_prompt=max(sample.prompts, default=None),

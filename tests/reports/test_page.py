@@ -94,7 +94,7 @@ def test_a_real_run_is_told_with_examples_of_its_errors_and_its_slowest_rows(fin
     ):
         assert words in text
     assert "Every row of the 3 parts" in text
-    assert page.count("<svg") == 5  # engine-seconds, tokens of prompts and answers and requests over time, both lengths
+    assert page.count("<svg") == 5  # output, prompts and requests over time, both lengths
     assert "nightly completed All 10 rows are accounted for." in text
     assert re.search(r"per 1,000 rows that are ok \$\d", text)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from batchjobs.settings.capacity import Capacity, kv_capacity, weights_bytes
+from batchjobs.settings.capacity import NOTHING, Capacity, kv_capacity, learn
 from batchjobs.settings.device import GIB, Device
 from batchjobs.settings.model_config import KvBytes
 from batchjobs.spec import parse_job
@@ -44,9 +42,6 @@ def test_a_gpus_memory_is_shared_by_weights_reserve_and_cache() -> None:
     assert plain == int(80 * GIB * 0.92 - weights - GIB - 0.03 * 80 * GIB) // (23_040 * 16) * 16
     assert half is not None
     assert 0 < half < plain / 2
-    both = kv_capacity(job(tensor_parallel_size=2), H100, DEMO, weights).tokens
-    assert both is not None
-    assert both - plain == pytest.approx(8 * GIB / 23_040, rel=0.01)
 
 
 def test_weights_that_do_not_fit_leave_no_room() -> None:
@@ -84,30 +79,25 @@ def test_sequences_take_whole_blocks() -> None:
     assert [capacity.sequences(tokens) for tokens in (1, 128, 129, 1_280, 1_281)] == [10, 10, 5, 1, 0]
 
 
-def safetensors(file: Path, **tensors: tuple[str, int]) -> None:
-    """A file with the header of these tensors (type and bytes), and no data."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, (dtype, size) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": [size], "data_offsets": [end, end + size]}
-        end += size
-    text = json.dumps(header).encode()
-    file.write_bytes(len(text).to_bytes(8, "little") + text)
+def test_the_reserve_that_an_engine_needed_counts_for_other_sizes_of_memory() -> None:
+    weights = 16 * GIB
+    reported = 2_000_000
+    learnt = learn(job(gpu_memory_utilization=0.9), H100, DEMO, weights, reported)
+    assert learnt.bytes_per_token is None
+    assert kv_capacity(job(gpu_memory_utilization=0.9), H100, DEMO, weights, learnt=learnt).tokens == reported
+    less = kv_capacity(job(gpu_memory_utilization=0.8), H100, DEMO, weights, learnt=learnt)
+    assert less.tokens == pytest.approx(reported - 8 * GIB / 23_040, abs=16)
+    assert "as an earlier engine needed" in less.why
 
 
-def test_weights_are_what_vllm_loads(tmp_path: Path) -> None:
-    safetensors(tmp_path / "a.safetensors", x=("BF16", 100), y=("F32", 40))
-    safetensors(tmp_path / "b.safetensors", z=("I8", 7))
-    safetensors(tmp_path / "consolidated.safetensors", x=("BF16", 1_000))
-    (tmp_path / "pytorch_model.bin").write_bytes(b"0" * 500)
-    assert weights_bytes(job(str(tmp_path))) == 100 + 20 + 7
-    assert weights_bytes(job(str(tmp_path), dtype="float32")) == 100 + 40 + 7
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"z": "b.safetensors"}}))
-    assert weights_bytes(job(str(tmp_path))) == 7
+def test_where_no_formula_is_known_a_report_tells_the_bytes_of_a_token() -> None:
+    unknown = KvBytes(None, "no formula is known for x")
+    learnt = learn(job(kv_cache_memory_bytes=GIB), H100, unknown, None, 50_000)
+    twice = kv_capacity(job(kv_cache_memory_bytes=2 * GIB), H100, unknown, None, learnt=learnt)
+    assert twice.tokens == pytest.approx(100_000, abs=16)  # whole blocks
+    assert "as an earlier engine's report implies" in twice.why
 
 
-def test_weights_that_are_not_here_or_cannot_be_read_are_unknown(tmp_path: Path) -> None:
-    assert weights_bytes(job("org/model")) is None
-    assert weights_bytes(job(str(tmp_path))) is None
-    (tmp_path / "a.safetensors").write_bytes(b"w" * 500)
-    assert weights_bytes(job(str(tmp_path))) is None
+def test_a_report_that_was_foreseen_teaches_nothing() -> None:
+    assert learn(job(kv_cache_memory_bytes=GIB), CPU, DEMO, None, 46_592) == NOTHING
+    assert learn(job(extra={"num_gpu_blocks_override": 7}), CPU, DEMO, None, 896) == NOTHING

@@ -10,9 +10,12 @@ import pytest
 from batchjobs.accounts.figures import AttemptFigures, RunFigures
 from batchjobs.accounts.lengths import OutputLengths
 from batchjobs.planning.plan import make_plan, read_dataset
-from batchjobs.settings.measured import Measured, read_measured, remember_measured
+from batchjobs.settings.capacity import NOTHING
+from batchjobs.settings.measured import Measured, read_learnt, read_measured, remember_measured
+from batchjobs.settings.sizing import decide
 from batchjobs.settings.speed import speed_of
-from batchjobs.settings.survey import decisions_for
+from batchjobs.settings.survey import survey
+from batchjobs.settings.weights import Weights
 from schemas.job import JobSpec
 from schemas.plan import Plan
 from schemas.summary import Decision
@@ -86,15 +89,15 @@ def test_an_engine_that_never_started_and_an_echo_teach_nothing(job: JobSpec, tm
 
 def test_a_record_that_cannot_be_read_is_left_aside(job: JobSpec, tmp_path: Path) -> None:
     remember_measured(job, plan_of(job), figures(), {})
-    (record,) = (tmp_path / "state" / "batchjobs" / "rates").iterdir()
-    record.write_text("{torn")
+    for record in (tmp_path / "state" / "batchjobs" / "rates").iterdir():
+        record.write_text("{torn")
     assert read(job) is None
 
 
 def decided(job: JobSpec) -> dict[str, Decision]:
     dataset, plan = read_dataset(job), plan_of(job)
-    return decisions_for(job, plan, dataset.fs, [file.path for file in plan.files], range(len(plan.shards)), plan.rows,
-                         OutputLengths())  # fmt: skip
+    paths, shards = [file.path for file in plan.files], range(len(plan.shards))
+    return decide(survey(job, plan, dataset.fs, paths, shards, plan.rows, OutputLengths()))
 
 
 def test_the_next_plan_decides_by_it(job: JobSpec) -> None:
@@ -112,20 +115,41 @@ def test_without_it_the_plan_says_what_it_goes_by(job: JobSpec) -> None:
     assert "a rough guess" in found["enforce_eager"].reason
 
 
-def test_nothing_is_looked_at_when_nothing_is_open(job: JobSpec) -> None:
-    settings = {"max_num_seqs": 4, "max_num_batched_tokens": 512, "enforce_eager": True}
-    nowhere = with_engine(job, **settings).model_copy(update={"model": job.model.model_copy(update={"name": "none"})})  # type: ignore[union-attr]
-    assert decisions_for(nowhere, plan_of(job), None, [], [], 0, OutputLengths()) == {}
-
-
 def test_the_rough_guess_goes_by_weights_and_cores(job: JobSpec) -> None:
     from batchjobs.settings.device import Device
 
-    small, large = (
-        speed_of(job, Device("cpu", cores=2), size, None).tokens_per_s for size in (269_000_000, 16 * 10**9)
-    )
+    two_cores, sizes = Device("cpu", cores=2), (269_000_000, 16 * 10**9)
+    small, large = (speed_of(job, two_cores, Weights(linear=size), None).tokens_per_s for size in sizes)
     assert small == pytest.approx(2_379, rel=0.01)
     assert large == pytest.approx(40)
     gpu = Device("gpu", "a GPU")
-    assert speed_of(job, gpu, 269_000_000, None).tokens_per_s == 50_000
+    assert speed_of(job, gpu, Weights(linear=269_000_000), None).tokens_per_s == 50_000
     assert speed_of(job, gpu, None, None).tokens_per_s == 12_500
+
+
+def test_what_was_foreseen_is_kept_beside_what_the_engine_reported(job: JobSpec) -> None:
+    sized = with_engine(job, kv_cache_memory_bytes=2**20)  # 2,048 tokens of 512 bytes
+    remember_measured(sized, plan_of(sized), figures(kv_cache_tokens=2_048), {})
+    found = read(sized)
+    assert found is not None
+    assert (found.kv_cache_tokens_foreseen, found.kv_cache_tokens) == (2_048, 2_048)
+    assert read_learnt(sized, plan_of(sized)) == NOTHING
+
+
+def test_a_report_that_was_not_foreseen_corrects_the_next_estimate_of_another_size(job: JobSpec) -> None:
+    sized, twice = (with_engine(job, kv_cache_memory_bytes=size) for size in (2**20, 2**21))
+    remember_measured(sized, plan_of(sized), figures(kv_cache_tokens=1_024), {})
+    found = read(sized)
+    assert found is not None
+    assert (found.kv_cache_tokens_foreseen, found.kv_cache_tokens) == (2_048, 1_024)
+    assert "in 0.00195 GiB (kv_cache_memory_bytes) at 1,024 bytes each" in decided(twice)["max_num_seqs"].reason
+
+
+def test_the_last_runs_that_were_long_enough_are_kept(job: JobSpec) -> None:
+    for tokens in range(1_000, 13_000, 1_000):
+        remember_measured(job, plan_of(job), figures(tokens), {})
+    remember_measured(job, plan_of(job), figures(seconds=0.5), {})
+    found = read(job)
+    assert found is not None
+    assert [run.tokens_per_s for run in found.runs] == [100.0 * n for n in range(3, 13)]
+    assert {run.job for run in found.runs} == {"test"}
