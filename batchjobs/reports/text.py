@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from batchjobs.accounts.units import duration as duration
-from schemas.summary import Attempt, Percentiles, Rate, Summary
+from batchjobs.comparison.text import number, relative
+from schemas.summary import Attempt, Change, Percentiles, Previous, Rate, Summary
 
 _MOST_ATTEMPTS = 20
+_MOST_SETTINGS = 10
 
 Section = tuple[str, list[tuple[str, str]]]
 
@@ -51,6 +53,7 @@ def sections(summary: Summary) -> list[Section]:
         *([("Settings that were decided", _sizing(summary))] if summary.sizing else []),
         *([("Attempts", attempts)] if (attempts := _attempts(summary)) else []),
         *([("Cost", _cost(summary))] if summary.cost.usd_total is not None else []),
+        *([before] if summary.previous is not None and (before := _previous(summary.previous))[1] else []),
     ]
 
 
@@ -163,3 +166,17 @@ def _cost(s: Summary) -> list[tuple[str, str]]:
         ("per 1M output tokens", c.usd_per_1m_output_tokens),
     )
     return [(name, f"${value:,.4f}") for name, value in pairs if value is not None]
+
+
+def _previous(p: Previous) -> Section:
+    pairs = [(change.figure, _change(change)) for change in p.changes if None not in (change.before, change.now)]
+    if p.is_small:
+        pairs.append(("", "one of the two generated too little for its speed and cost to say something"))
+    if not p.same_settings:
+        pairs.append(("settings differ", "; ".join(p.settings[:_MOST_SETTINGS])))
+    return f"Against the run that ended {p.ended:%Y-%m-%d %H:%M} UTC", pairs
+
+
+def _change(c: Change) -> str:
+    moved = f" ({relative(c.relative)})" if c.relative else ""
+    return f"{number(c.before, c.unit)} -> {number(c.now, c.unit)}{moved}{', beyond its threshold' if c.breach else ''}"
