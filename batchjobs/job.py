@@ -26,17 +26,19 @@ __all__ = ["PreparedJob", "finish", "prepare", "run", "run_job"]
 logger = logging.getLogger("batchjobs")
 
 
-def finish(prepared: PreparedJob, figures: RunFigures) -> Summary:
+def finish(prepared: PreparedJob, figures: RunFigures, in_history: bool = True) -> Summary:
     """Write the summary (and `_SUCCESS`) and let the output go; with nothing to do, write nothing.
 
-    A summary that the storage does not take makes the job `failed`; it is returned all the same.
+    A run that is more than a trial is held against the one before it and gets into the job's history. A summary that
+    the storage does not take makes the job `failed`; it is returned all the same.
     """
     if prepared.stored is not None:
         return prepared.stored
     try:
         _miss_lost_parts(prepared, figures)
-        summary = _judged(prepared, _summary(prepared, figures))
-        if figures.attempts:  # before `_SUCCESS`, which is the very last
+        summary = _summary(prepared, figures)
+        summary = _judged(prepared, summary) if in_history else summary
+        if figures.attempts and in_history:  # before `_SUCCESS`, which is the very last
             write_record(prepared.resolved, record_of(prepared.job, prepared.plan, summary, prepared.lengths))
         try:
             _store(prepared, summary)
@@ -65,8 +67,10 @@ def _summary(prepared: PreparedJob, figures: RunFigures) -> Summary:
 
 def _judged(prepared: PreparedJob, summary: Summary) -> Summary:
     """The summary held against the run before; what breaches a threshold is told to whoever watches, too."""
-    now = record_of(prepared.job, prepared.plan, summary, prepared.lengths)
-    previous = previous_of(now, records(prepared.resolved, last=LOOK_BACK))
+    previous = prepared.previous
+    if previous is None or summary.rows.generated:
+        now = record_of(prepared.job, prepared.plan, summary, prepared.lengths)
+        previous = previous_of(now, records(prepared.resolved, last=LOOK_BACK))
     found = judged(summary.model_copy(update={"previous": previous}), prepared.job.baseline)
     for breach in breaches(found.previous):
         logger.warning("Against the run before: %s.", breach)

@@ -32,7 +32,7 @@ def preview(job: JobSpec, rows: int, reporter: Reporter) -> list[dict[str, Any]]
         )
         prepared = prepare(job)
         try:
-            summary = finish(prepared, run(prepared, reporter))
+            summary = finish(prepared, run(prepared, reporter), in_history=False)
             if summary.state == "failed":
                 raise EngineFailed(f"No row was answered: {summary.message.split('. ')[0]}.")
             answers = [

@@ -17,11 +17,15 @@ _MOVES = ("input.path", "input.filter")  # another night has other rows: that is
 def previous_of(now: HistoryRecord, earlier: Sequence[HistoryRecord]) -> Previous | None:
     """`now` against the newest of the earlier records (newest last) that generated rows into another output.
 
-    None if there is none, or if this run itself generated nothing. Figures that a record of an older version lacks are
-    null there.
+    None if there is none, or if no figure of this run is known. A run that found everything done, because the one that
+    did it was killed at its very end, still has its shares of ill answers. Figures that a record of an older version
+    lacks are null there.
     """
     before = next((record for record in reversed(earlier) if _is_another_night(record, now)), None)
-    if before is None or not now.summary.rows.generated:
+    if before is None:
+        return None
+    changes = side_by_side([*SPEED, *COST, *ROWS], before.summary, now.summary)
+    if all(change.now is None for change in changes):
         return None
     settings = [
         f"{change.key}: {change.before or 'not set'} -> {change.now or 'not set'}"
@@ -33,7 +37,7 @@ def previous_of(now: HistoryRecord, earlier: Sequence[HistoryRecord]) -> Previou
         same_settings=not settings,
         settings=settings,
         is_small=any(map(_is_small, (before, now))),
-        changes=side_by_side([*SPEED, *COST, *ROWS], before.summary, now.summary),
+        changes=changes,
     )
 
 

@@ -97,7 +97,7 @@ def _quality(previous: Previous | None, baseline: dict[str, Any]) -> Fact:
     caveat = "" if previous.same_settings else " Their settings differ, so the figures compare two different things."
     breaches = [change.breach for change in previous.changes if change.breach]
     if breaches:
-        return Fact(name, f"Against {with_what}: {' '.join(breaches)}{caveat}", "bad")
+        return Fact(name, f"Against {with_what}: {'; '.join(breaches)}.{caveat}", "bad")
     if not any(key.startswith("max_") for key in baseline):
         return Fact(name, f"Compared with {with_what} below; the job sets no thresholds to judge it by.{caveat}")
     return Fact(name, f"Within every threshold of the job, against {with_what}.{caveat}", "good")

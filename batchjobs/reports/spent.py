@@ -81,6 +81,7 @@ def previous(s: Summary) -> list[Line]:
     changes = sorted(before.changes, key=lambda change: change.breach is None)
     return [
         ("ended", f"{before.ended:%Y-%m-%d %H:%M} UTC; {same}"),
+        *([("speed and cost", "one of the two generated too little to say something")] if before.is_small else []),
         *(("setting", difference) for difference in before.settings),
         *((change.figure, _change(change)) for change in changes),
     ]

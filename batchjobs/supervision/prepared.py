@@ -41,7 +41,7 @@ from batchjobs.supervision.preflight import check_engine
 from schemas.figures import Estimate
 from schemas.job import JobSpec
 from schemas.plan import Plan
-from schemas.summary import Attempt, Summary
+from schemas.summary import Attempt, Previous, Summary
 
 
 @dataclass
@@ -65,6 +65,7 @@ class PreparedJob:
     sizing: Decisions = field(default_factory=dict)  # the settings that the job leaves open
     limits: Limits = field(default_factory=Limits)
     foreseen: Estimate | None = None  # of what is left
+    previous: Previous | None = None  # what the run that did the last of it was held against
 
     @property
     def left(self) -> list[int]:
@@ -218,6 +219,8 @@ def _begin(prepared: PreparedJob) -> None:
             prepared.stored = again
             prepared.lock.release()
             return
+        ended = read_summary(store)
+        prepared.previous = ended.previous if ended is not None else None
         store.delete([SUCCESS, SUMMARY, METRICS])  # they tell of a run that came to its end: no longer true, or not yet
         warn_of_versions("batchjobs", {prepared.plan.versions["batchjobs"]}, versions()["batchjobs"])
         prepared.earlier = _to_keep(prepared, commits)

@@ -7,11 +7,20 @@ from typing import Any
 
 import pytest
 
+from batchjobs.preview import preview
+from batchjobs.reports.text import text
+from batchjobs.supervision.progress import Silent
 from schemas.job import JobSpec
 from schemas.summary import Change, Summary
 from tests.conftest import MakeJob, read_output, run_here, snapshot, text_table
+from tests.one_process import in_one_process
 
 Night = Any
+
+
+@pytest.fixture(autouse=True)
+def _in_one_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    in_one_process(monkeypatch, tmp_path / "state")
 
 
 @pytest.fixture
@@ -75,7 +84,7 @@ def test_a_breach_can_hold_complete_results_back(night: Night) -> None:
     assert (second.state, second.exit_code) == ("partial", 3)
     assert "mean output tokens went from" in second.message
     assert read_output(long).num_rows == 20
-    assert not (Path(long.output.path) / "_SUCCESS").exists()
+    assert not Path(long.output.path, "_SUCCESS").exists()
 
 
 def test_a_run_that_was_held_back_says_so_again_and_changes_nothing_until_the_threshold_is_raised(night: Night) -> None:
@@ -91,7 +100,11 @@ def test_a_run_that_was_held_back_says_so_again_and_changes_nothing_until_the_th
     assert snapshot(of(0.5).output.path) == before
     accepted = run_here(of(1000.0))
     assert (accepted.state, accepted.rows.generated, accepted.rows.reused) == ("completed", 0, 20)
-    assert (Path(of(0.5).output.path) / "_SUCCESS").exists()
+    assert first.previous is not None
+    assert changes(accepted)["mean output tokens"] == changes(first)["mean output tokens"].model_copy(
+        update={"breach": None}
+    )  # what it was held against is not forgotten
+    assert Path(of(0.5).output.path, "_SUCCESS").exists()
 
 
 def test_speed_is_not_judged_by_a_run_of_a_moment(night: Night) -> None:
@@ -101,3 +114,43 @@ def test_speed_is_not_judged_by_a_run_of_a_moment(night: Night) -> None:
     assert speed.relative is not None
     assert speed.relative < -0.1
     assert (slow.state, speed.breach) == ("completed", None)
+
+
+def test_results_of_a_run_that_was_killed_at_its_very_end_are_judged_all_the_same(night: Night) -> None:
+    run_here(night(1))
+    ill = night(2, engine=echo(answer=" "), baseline={"max_empty_increase": 0.1, "on_breach": "partial"})
+    run_here(ill)
+    Path(ill.output.path, "_batchjobs", "summary.json").unlink()
+    again = run_here(ill)
+    assert (again.state, again.rows.generated) == ("partial", 0)
+    assert changes(again)["empty answers"].now == 1
+    assert changes(again)["total tokens/s"].now is None
+
+
+def test_a_run_that_goes_on_with_an_output_is_not_compared_with_its_own_beginning(night: Night) -> None:
+    first = run_here(night(1))
+    job = night(2, engine=echo(error_rows=[0, 1]))
+    run_here(job)
+    Path(job.output.path, "part-000001.parquet").unlink()
+    gone_on = run_here(job)
+    assert gone_on.rows.generated == 10
+    assert gone_on.previous is not None
+    assert gone_on.previous.ended > max(attempt.ended for attempt in first.attempts if attempt.ended is not None)
+    assert changes(gone_on)["failed rows"].before == 0.0
+
+
+def test_a_look_at_a_few_rows_is_no_night(night: Night) -> None:
+    run_here(night(1))
+    strict = {"on_breach": "partial", "max_empty_increase": 0}
+    shown = preview(night(2, engine=echo(answer=" "), baseline=strict), 2, Silent())
+    assert len(shown) == 2
+    assert changes(run_here(night(3)))["empty answers"].before == 0
+
+
+def test_the_summary_for_people_shows_both_nights(night: Night) -> None:
+    run_here(night(1))
+    shown = text(run_here(night(2, engine=echo(answer="no"), baseline={"max_length_shift": 0.1})))
+    assert "Against the run before" in shown
+    assert "8.0 -> 2.0 (-75.0%). mean output tokens went from 8 to 2 (baseline.max_length_shift 0.1)" in shown
+    assert "generated too little" in shown
+    assert "engine.echo.answer: {prompt} -> no" in shown
