@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_it_is_said_at_the_start_of_a_run_and_by_plan(make_job: MakeJob, tmp_pat
     job = limited(job_with(make_job, tmp_path, "auto"), 40)
     file = write_spec(job, tmp_path / "job.yaml")
     planned = batchjobs("plan", file)
-    assert "max_model_len   256. The longest of 40 sampled rows" in planned.stdout
+    assert re.search(r"max_model_len +256\. The longest of 40 sampled rows", planned.stdout)
     assert summary_of(batchjobs("plan", "--json", file))["sizing"]["max_model_len"]["value"] == 256
     assert not Path(job.output.path).exists()
     reporter = Listening()

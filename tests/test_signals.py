@@ -141,11 +141,11 @@ def test_a_second_runner_is_refused_while_the_first_runs(make_job: MakeJob, tmp_
     file = write_spec(job, tmp_path / "job.yaml")
     running = start(file)
     wait_for_parts(job, 1)
+    status = batchjobs("status", job.output.path)
+    assert "running" in status.stdout
     second = batchjobs("run", "--no-prefect", file)
     assert second.returncode == 2
     assert "in use by process" in second.stderr
-    status = batchjobs("status", job.output.path)
-    assert "running" in status.stdout
     running.kill()
     running.wait()
 

@@ -139,7 +139,7 @@ def test_a_waiting_runner_that_was_stopped_itself_looks_once_more(
 
     def read(name: str) -> bytes | None:
         if next(reads) == 1:  # long stopped after its first look
-            time.sleep(0.2)
+            time.sleep(1.0)
         return real(name)
 
     monkeypatch.setattr(store, "read", read)
