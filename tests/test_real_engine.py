@@ -71,6 +71,19 @@ def wait_for_parts(job: JobSpec, count: int, running: subprocess.Popen[bytes]) -
         time.sleep(0.05)
 
 
+def assert_accounted(summary: dict[str, Any]) -> None:
+    """What only a real engine tells: its own memory and KV cache, and that its seconds add up."""
+    seconds = dict(summary["engine_seconds"])
+    held = seconds.pop("held")
+    assert sum(seconds.values()) == pytest.approx(held, rel=0.01)
+    assert seconds["productive"] > 0
+    assert 2**28 < summary["memory"]["host_peak_bytes"] < 2**36
+    assert 0 < max(usage or 0 for usage in summary["timeline"]["kv_cache_usage"]) <= 1
+    assert summary["lengths"]["prompt_tokens"]["count"] == summary["rows"]["generated"]
+    assert summary["lengths"]["output_tokens"]["max"] <= 24
+    assert summary["saved"]["prefix_cache"]["prompt_tokens"] > 0  # the chat template and the system prompt
+
+
 def test_a_job_whose_engine_is_killed_goes_on_by_itself_and_a_killed_job_goes_on_where_it_was(tmp_path: Path) -> None:
     table = pa.Table.from_pylist(docstring_rows(60))
     job = real_job(tmp_path, table)
@@ -98,6 +111,7 @@ def test_a_job_whose_engine_is_killed_goes_on_by_itself_and_a_killed_job_goes_on
     assert stamps == {s: os.stat(f"{job.output.path}/part-{s:06d}.parquet").st_mtime_ns for s in done}
     assert summary["engine"]["kv_cache_tokens"] == 2**28 // (128 * 23_040) * 128  # as settings.capacity foresees
     assert summary["latency"]["ttft_s"]["p50"] > 0
+    assert_accounted(summary)
     assert batchjobs("verify", job.output.path).returncode == 0
     results = pq.read_table(job.output.path)
     assert results["id"].to_pylist() == table["id"].to_pylist()
@@ -169,6 +183,10 @@ def test_one_bad_row_costs_one_row_whatever_is_wrong_with_it(tmp_path: Path) -> 
     results = pq.read_table(job.output.path).to_pylist()
     assert [row["error_code"] for row in results] == [row["expected"] for row in rows]
     assert all(row["error"] for row in results if row["status"] == "error")
+    answered = [row for row in results if row["finish_reason"] in ("stop", "length")]
+    health = summary["health"]
+    assert (health["answers"], health["invalid"]) == (len(answered), 1)
+    assert health["truncated"] == sum(row["finish_reason"] == "length" for row in answered)
     assert results[8]["warning"] == "context"
     assert results[13]["output"].startswith("{")
     assert results[14]["output"] in ("yes", "no")
