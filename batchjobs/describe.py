@@ -15,7 +15,7 @@ from batchjobs.settings.device import Device, find_device, named_device
 from batchjobs.settings.devices import placements
 from batchjobs.settings.history import lengths_of, newest_record
 from batchjobs.settings.model_config import load_config, max_len_of, vocabulary_of
-from batchjobs.settings.sample import Looker, Sample, places
+from batchjobs.settings.sample import DEEPEST, Looker, Sample, places
 from batchjobs.settings.sizing import decide
 from batchjobs.settings.survey import facts_of, generous
 from batchjobs.spec import resolve_references
@@ -26,6 +26,7 @@ from schemas.job import JobSpec
 from schemas.plan import Plan, Shard
 
 _PLACES, _ROWS = 64, 16  # of each: 1,024 rows
+_DECODED_BYTES = 2 * 2**30  # of the prompt's columns, on the way to the places
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class _Seen:
     dataset: Dataset
     record: HistoryRecord | None  # of the latest run
     findings: Findings | None
+    full: bool
     problem: str = ""
 
 
@@ -63,11 +65,19 @@ def _look(job: JobSpec, plan: Plan, dataset: Dataset, full: bool) -> _Seen:
     try:
         looker = Looker(job, plan, dataset.fs, paths, *_limits(job), also)
     except SpecError as problem:  # a tokenizer that only the hub has; nothing else is wrong with the job
-        return _Seen(job, plan, dataset, record, None, str(problem))
-    where: list[Shard] = list(plan.shards) if full else places(plan, shards, _PLACES, _ROWS)
+        return _Seen(job, plan, dataset, record, None, full, str(problem))
+    where: list[Shard] = (
+        list(plan.shards) if full else places(plan, shards, _PLACES, _ROWS, deepest=_deepest(dataset, plan.rows))
+    )
     for looked in looker.at(where, findings.add_ids):
         findings.add(looked)
-    return _Seen(job, plan, dataset, record, findings)
+    return _Seen(job, plan, dataset, record, findings, full)
+
+
+def _deepest(dataset: Dataset, rows: int) -> int:
+    """Rows into a row group that the sample may lie: the deeper, the more is decoded on the way."""
+    size = dataset.prompt_bytes
+    return rows if size <= _DECODED_BYTES else max(DEEPEST, int(_DECODED_BYTES / _PLACES / (size / rows)))
 
 
 def _limits(job: JobSpec) -> tuple[int, int]:
@@ -103,7 +113,7 @@ def _described(seen: _Seen, hardware: Device | None) -> Description:
         output_tokens=answers,
         shared_prefix=shared,
         problems=findings.problems() if findings is not None else Problems(),
-        totals=_totals(work),
+        totals=_totals(work, seen),
         capacity=capacity,
         estimate=foreseen,
         sizing=sizing,
@@ -125,15 +135,23 @@ def _replicas(job: JobSpec, hardware: Device | None) -> int:
     return job.engine.replicas if isinstance(job.engine.replicas, int) else 1
 
 
-def _totals(work: Work | None) -> Totals:
+def _totals(work: Work | None, seen: _Seen) -> Totals:
     if work is None:
         return Totals()
     answers = "as long as those of earlier runs" if work.knows_answers else "from none to all of max_tokens"
     return Totals(
         prompt_tokens=work.prompt_tokens,
         output_tokens=work.output_tokens,
-        method=f"{work.method} Answers: {answers}.",
+        method=f"{work.method} Answers: {answers}.{_shallow(seen)}",
     )
+
+
+def _shallow(seen: _Seen) -> str:
+    deepest = _deepest(seen.dataset, seen.plan.rows)
+    biggest = max((rows for file in seen.plan.files for rows in file.row_groups), default=0)
+    if seen.full or biggest <= deepest:
+        return ""
+    return f" Of each row group only the first {deepest:,} rows were sampled, to read less; `--full` looks at all."
 
 
 def _nothing(seen: _Seen) -> str:

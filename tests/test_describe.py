@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from batchjobs.describe import describe
@@ -143,3 +144,27 @@ def test_a_device_is_named_or_told_by_its_memory(make_job: MakeJob, tmp_path: Pa
         describe(job, device="Abacus 9")
     with pytest.raises(SpecError, match="--memory: found lots; allowed: a size such as 24GiB"):
         describe(job, memory="lots")
+
+
+def test_a_dataset_without_rows_is_described_and_run(make_job: MakeJob) -> None:
+    job = make_job(pa.table({"text": pa.array([], pa.string())}))
+    found = describe(job)
+    assert (found.rows, found.prompt_tokens.count, found.totals.prompt_tokens) == (0, 0, None)
+    assert describe(job, full=True).totals.prompt_tokens is None
+    assert "totals.prompt_tokens" in found.unknown
+    assert run_here(job).state == "completed"
+
+
+def test_totals_hold_for_rows_that_grow_inside_one_big_row_group(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 50_000
+    job = make_job(run={"shard_rows": rows})
+    texts = ["x" * (1 + n // 500) for n in range(rows)]
+    pq.write_table(pa.table({"text": texts}), f"{job.input.path}/00.parquet", row_group_size=rows)
+    totals = describe(job).totals
+    assert totals.prompt_tokens is not None
+    assert totals.prompt_tokens.low <= sum(map(len, texts)) <= totals.prompt_tokens.high
+    assert "were sampled" not in totals.method
+    monkeypatch.setattr("batchjobs.describe._DECODED_BYTES", 1_000)
+    assert "only the first 16,384 rows were sampled" in describe(job).totals.method

@@ -32,6 +32,8 @@ def work_of(
 
     `prompt_bytes` are those of the prompt's columns in just these rows, as footers count them; None if not known.
     """
+    if not sample.read:
+        return None
     places = list(sample.places.values())
     prompts, method = prompt_tokens(places, rows, prompt_bytes)
     if prompts is None:

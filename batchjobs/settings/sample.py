@@ -188,9 +188,14 @@ def take_sample(
 
 
 def places(
-    plan: Plan, shards: Sequence[int], count: int = _PLACES, rows: int = _ROWS, offset: float = 0.0
+    plan: Plan,
+    shards: Sequence[int],
+    count: int = _PLACES,
+    rows: int = _ROWS,
+    offset: float = 0.0,
+    deepest: int = DEEPEST,
 ) -> list[Shard]:
-    """Short runs of rows, spread evenly over these shards, none deep inside a big row group.
+    """Short runs of rows, spread evenly over these shards, none more than `deepest` rows inside its row group.
 
     `offset` (0 to 1) moves them by a share of the distance between two.
     """
@@ -201,7 +206,7 @@ def places(
     found: list[Shard] = []
     starts = [0, *accumulate(group for file in plan.files for group in file.row_groups)]
     for row in _rows_at(plan, shards, wanted, rows):
-        row = _near_the_start(starts, row)
+        row = _near_the_start(starts, row, deepest)
         if not found or row >= found[-1].first_row + rows:
             found.append(Shard(row, rows))
     return found
@@ -221,8 +226,8 @@ def _rows_at(plan: Plan, shards: Sequence[int], positions: Sequence[int], rows: 
         done += shard.rows
 
 
-def _near_the_start(starts: Sequence[int], row: int) -> int:
+def _near_the_start(starts: Sequence[int], row: int, deepest: int) -> int:
     """The row itself in a small row group; in a big one, a row as far into its first part as it is into the whole."""
     group = bisect_right(starts, row) - 1
     first, rows = starts[group], starts[group + 1] - starts[group]
-    return row if rows <= DEEPEST else first + (row - first) * DEEPEST // rows
+    return row if rows <= deepest else first + (row - first) * deepest // rows
