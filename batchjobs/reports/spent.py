@@ -6,6 +6,8 @@ from batchjobs.accounts.units import duration
 from batchjobs.comparison.text import number, relative
 from schemas.summary import Change, Saving, Summary
 
+_WIDEST = 160  # characters of a setting that differs
+
 Line = tuple[str, str]
 
 
@@ -82,9 +84,15 @@ def previous(s: Summary) -> list[Line]:
     return [
         ("ended", f"{before.ended:%Y-%m-%d %H:%M} UTC; {same}"),
         *([("speed and cost", "one of the two generated too little to say something")] if before.is_small else []),
-        *(("setting", difference) for difference in before.settings),
+        *(("setting", _on_one_line(difference)) for difference in before.settings),
         *((change.figure, _change(change)) for change in changes),
     ]
+
+
+def _on_one_line(difference: str) -> str:
+    """A prompt has many lines; of a long difference the beginning and the end, since it ends with the new value."""
+    line, half = " ".join(difference.split()), _WIDEST // 2
+    return line if len(line) <= _WIDEST else f"{line[:half].rstrip()} … {line[-half:].lstrip()}"
 
 
 def _change(change: Change) -> str:

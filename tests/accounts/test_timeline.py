@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from batchjobs.accounts.timeline import TimelineRecorder
 from schemas.summary import Timeline
@@ -48,6 +50,28 @@ def test_what_is_not_known_is_null_and_a_silent_time_is_zero() -> None:
     assert found.kv_cache_usage == [None] * 4
     assert found.running == [1, 0, 0, 1]
     assert found.rows_done == [0, 2, 2, 2]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.floats(0, 3000), st.floats(0.01, 200), st.integers(0, 999)), max_size=20),
+    st.randoms(use_true_random=False),
+)
+@settings(deadline=None)
+def test_the_order_in_which_replicas_are_heard_changes_nothing(
+    intervals: list[tuple[int, float, float, int]], rng: random.Random
+) -> None:
+    def recorded() -> Timeline:
+        recorder = TimelineRecorder()
+        for replica, begin, length, tokens in intervals:
+            recorder.interval(replica, begin, begin + length, tokens / 10, 1, None, 0, tokens)
+        return recorder.timeline()
+
+    one = recorded()
+    rng.shuffle(intervals)
+    other = recorded()
+    assert one.step_s == other.step_s
+    for name in ("running", "waiting", "output_tokens_per_s"):
+        assert getattr(one, name) == pytest.approx(getattr(other, name), abs=1e-6)
 
 
 @pytest.mark.parametrize("seconds", [239.5, 240, 241, 1000, 86_400])

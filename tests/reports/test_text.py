@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -84,3 +85,17 @@ def test_markdown_has_a_table_for_every_section(make_job: MakeJob) -> None:
     said = markdown(summary)
     for title in ("Engine-seconds of this run", "Answers that may be wrong", "Against the run before", "Cost"):
         assert f"| {title} | |" in said
+
+
+def test_a_setting_of_many_lines_has_one_line(make_job: MakeJob, tmp_path: Path) -> None:
+    def night(number: int, template: str) -> Summary:
+        output, state = {"path": str(tmp_path / f"night-{number}")}, {"state": str(tmp_path / "state")}
+        return run_here(make_job(text_table(4, first=number), prompt={"template": template}, output=output, run=state))
+
+    night(1, "Old.\n{{ text }}")
+    second = night(2, "New.\n{{ text }}\n" + "rule " * 200)
+    assert second.previous is not None
+    assert "\n" in second.previous.settings[0]
+    (shown,) = (line for line in text(second).splitlines() if "prompt.template" in line)
+    assert "Old. {{ text }} -> New. {{ text }} rule" in shown
+    assert len(shown) < 220
