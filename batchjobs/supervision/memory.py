@@ -42,7 +42,7 @@ class MemoryWatch(threading.Thread):
                 pids = self._find()
                 on_device = device_bytes(pids) if has_gpu else None
                 has_gpu = on_device is not None
-                self.peak.device_peak_bytes = _larger(self.peak.device_peak_bytes, on_device)
+                self.peak.device_peak_bytes = _larger(self.peak.device_peak_bytes, on_device or None)
             self.peak.host_peak_bytes = _larger(self.peak.host_peak_bytes, resident_bytes(pids) or None)
 
 
@@ -69,7 +69,7 @@ def device_bytes(pids: Collection[int]) -> int | None:
 
 
 def held_on_device(said: str, pids: Collection[int]) -> int:
-    """The sum over lines `pid, MiB` of these processes; a container may hide the numbers, then it is 0."""
+    """Bytes over lines `pid, MiB` of these processes; 0 if none is named, as in a container that hides them."""
     lines = [line.split(",") for line in said.splitlines() if line.count(",") == 1]
     wanted = {str(pid) for pid in pids}
     held = [mebibytes.strip() for pid, mebibytes in lines if pid.strip() in wanted]

@@ -67,23 +67,38 @@ def test_the_seconds_of_two_replicas_add_up(make_job: MakeJob) -> None:
     assert labels["held"] == pytest.approx(sum(one.held_s for one in summary.attempts), abs=0.01)
 
 
-def test_the_seconds_of_a_run_that_is_stopped_add_up(make_job: MakeJob, tmp_path: Path) -> None:
-    job = make_job(text_table(60), engine={"max_num_seqs": 8, "echo": {"tokens_per_s": 35}})
+@pytest.mark.parametrize(("feed", "at_least"), [("continuous", 0.5), ("generate", 0.0)])
+def test_the_seconds_of_a_run_that_is_stopped_add_up(
+    make_job: MakeJob, tmp_path: Path, feed: str, at_least: float
+) -> None:
+    """Of `continuous`, sixteen rows of 0.2 s are in the engine; of `generate`, what is left of a call of four."""
+    job = make_job(text_table(60), engine={"max_num_seqs": 8, "echo": {"tokens_per_s": 35}}, run={"feed": feed})
     store = open_store(job.output.path)
     file = write_spec(job, tmp_path / "job.yaml")
     result = batchjobs("run", "--no-prefect", "--json", file, stop_when=lambda: len(committed_shards(store)) > 1)
     labels = assert_adds_up(summary_of(result)["engine_seconds"])
-    assert labels["draining"] > 0.5  # sixteen rows of 0.2 s were in the engine
+    assert labels["draining"] > at_least
     assert labels["lost"] == 0
 
 
-def test_a_replica_that_is_killed_loses_only_what_was_not_saved(make_job: MakeJob) -> None:
-    """It dies on row 40, after nearly 3 seconds and nine shards of 4 rows; then that row is quarantined."""
+@pytest.mark.parametrize("feed", ["continuous", "generate"])
+def test_a_replica_that_is_killed_loses_only_what_was_not_saved(make_job: MakeJob, feed: str) -> None:
+    """It dies on row 40, after nearly 3 seconds and nine shards of 4 rows."""
     engine = {"max_num_seqs": 2, "echo": {"tokens_per_s": 100, "die_rows": [40]}}
-    job = make_job(text_table(42), engine=engine, run={"order": "input", "max_error_rate": 0.5})
+    job = make_job(text_table(42), engine=engine, run={"order": "input", "max_restarts": 0, "feed": feed})
     labels = assert_adds_up(run_here(job).engine_seconds)
     assert labels["lost"] > 0
     assert labels["productive"] > 1
+
+
+def test_the_seconds_of_two_replicas_of_which_one_is_killed_add_up(make_job: MakeJob) -> None:
+    """The row that kills is looked for and quarantined, which takes several lives."""
+    engine = {"replicas": 2, "echo": {"tokens_per_s": 100, "die_rows": [22]}}
+    summary = run_here(make_job(text_table(40), engine=engine, run={"order": "input", "max_error_rate": 0.5}))
+    labels = assert_adds_up(summary.engine_seconds)
+    assert summary.rows.error == 1
+    assert labels["lost"] > 0
+    assert labels["held"] == pytest.approx(sum(one.held_s for one in summary.attempts), abs=0.01)
 
 
 def test_what_an_engine_that_raises_had_answered_is_not_lost(make_job: MakeJob) -> None:

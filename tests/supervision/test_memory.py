@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
-from batchjobs.supervision.memory import held_on_device, resident_bytes
+import pytest
+
+from batchjobs.supervision.memory import MemoryWatch, held_on_device, resident_bytes
 from tests.conftest import MakeJob, run_here, text_table
 
 
@@ -31,3 +35,23 @@ def test_of_a_device_only_what_the_replica_holds_is_counted() -> None:
     said = "101, 70000\n102, 1000\n999, 5\n103, [N/A]\n\n"
     assert held_on_device(said, [101, 102, 103]) == 71_000 * 2**20
     assert held_on_device("[Not Found]\n", [101]) == 0
+
+
+@pytest.mark.parametrize(("named", "mebibytes"), [(True, 1200), (False, None)], ids=["named", "hidden"])
+def test_the_memory_of_a_device_is_what_nvidia_smi_says_and_not_known_where_a_container_hides_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool, mebibytes: int | None
+) -> None:
+    """There is no GPU: a script in its place says of which process it would speak."""
+    smi, own = tmp_path / "nvidia-smi", os.getpid()
+    smi.write_text(f"#!/bin/sh\necho '{own if named else 1}, 1200'\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    watch = MemoryWatch(lambda: [own])
+    watch.start()
+    deadline = time.monotonic() + 30
+    while watch.peak.host_peak_bytes is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    watch.stop()
+    watch.join()
+    assert watch.peak.host_peak_bytes is not None
+    assert watch.peak.device_peak_bytes == (mebibytes and mebibytes * 2**20)
