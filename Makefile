@@ -34,7 +34,7 @@ $(MODEL): | $(READY)
 demo: $(READY) $(MODEL) ## run the demo job for real (ROWS=256, FRESH=1 starts over)
 	@$(BIN)/python scripts/demo.py --rows $(ROWS) $(if $(filter-out 0,$(FRESH)),--fresh)
 
-test: test-fast $(MODEL) ## run every test (ARGS= goes to pytest)
+test: $(MODEL) test-fast ## run every test (ARGS= goes to pytest)
 	@$(BIN)/python -m pytest -m "engine or prefect" $(ARGS)
 
 test-fast: $(READY) ## run the tests that need neither vLLM nor a Prefect server

@@ -16,7 +16,8 @@ from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin
 
-from schemas.job import REFUSED_SAMPLING, ModelSpec, SamplingSpec
+from schemas.job import ModelSpec
+from schemas.request import REFUSED_SAMPLING, SamplingSpec
 
 Problem = dict[str, str]
 

@@ -57,11 +57,14 @@ class Feeder:
             while self._step():
                 self._check_threads()
                 self.report(only_when_due=True)
-        finally:
+            self._collector.finish()
+            self._check_threads()
+        except BaseException:
             self._collector.finish()  # also when the engine died: what it had answered is not lost
             with suppress(Exception):  # the figures are not worth hiding why it ended
                 self.report()
-        self._check_threads()
+            raise
+        self.report()
 
     def _step(self) -> bool:
         stop_by = self._commands.stop_by

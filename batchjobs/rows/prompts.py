@@ -18,8 +18,9 @@ from batchjobs.errors import ContextTooShort, EngineFailed, SpecError
 from batchjobs.rows.sampling import BadSampling, RowSampling, canonical
 from batchjobs.rows.templates import NullValue, RowTemplate, names_in
 from batchjobs.rows.tokens import Tokenizer
-from schemas.job import JobSpec, PromptSpec
+from schemas.job import JobSpec
 from schemas.records import ErrorCode
+from schemas.request import PromptSpec
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from batchjobs.errors import SpecError
-from schemas.job import REFUSED_SAMPLING, SamplingSpec
+from schemas.request import REFUSED_SAMPLING, SamplingSpec
 
 _OWN_KEYS = frozenset({"extra", "per_row_column", "from_model"})
 _DECLARED = frozenset(SamplingSpec.model_fields) - _OWN_KEYS

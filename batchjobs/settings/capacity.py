@@ -19,6 +19,7 @@ _UTILIZATION = 0.92  # vLLM's default, of a GPU's memory and of a CPU's alike
 # from the first run on, what the engine left counts.
 _GPU_RESERVE, _GPU_RESERVE_SHARE = GIB, 0.03
 _CPU_RESERVE = GIB  # of the worker's process
+_ROUNDING = 1e-9  # of a block: what was learnt of a token's bytes is a quotient, and may miss a whole block by that
 _BLOCK = {"gpu": 16, "cpu": 128, "other": 16}  # tokens; vLLM's default block size
 
 
@@ -75,7 +76,7 @@ def kv_capacity(
     room, source = room_of(job, device, weights, learnt.reserve_bytes)
     if room is None:
         return Capacity(None, source, block)
-    tokens = int(max(0, room) // (per_token * block)) * block
+    tokens = int(max(0, room) / (per_token * block) + _ROUNDING) * block
     each = f"{per_token:,.0f} bytes each" + (
         ", as an earlier engine's report implies" if learnt.bytes_per_token else ""
     )

@@ -48,14 +48,10 @@ def folder_of(job: str) -> str:
     return f"history/{safe if safe == job else f'{safe}-{hashlib.sha256(job.encode()).hexdigest()[:8]}'}"
 
 
-def records(job: JobSpec | str, last: int) -> list[HistoryRecord]:
-    """The last so many records of a job, newest last; of a name, in the user's own state folder.
-
-    A record that cannot be read is a warning and is left out.
-    """
-    name, state = (job, None) if isinstance(job, str) else (job.name, job.run.state)
+def records(job: JobSpec, last: int) -> list[HistoryRecord]:
+    """The last so many records of a job, newest last. One that cannot be read is a warning and is left out."""
     try:
-        store, folder = open_store(state or default_state()), folder_of(name)
+        store, folder = open_store(job.run.state or default_state()), folder_of(job.name)
         names = [f"{folder}/{file}" for file in store.names(folder) if file.endswith(".json")]
     except _TROUBLE as problem:
         logger.warning("What earlier runs have learnt cannot be read: %s. The run goes on without it.", problem)

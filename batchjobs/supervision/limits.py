@@ -6,13 +6,14 @@ and the next run goes on. `--force` begins also what cannot fit. An estimate tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 
 from batchjobs.accounts.units import clock, dollars, duration
 from batchjobs.errors import Refused, SpecError
 from schemas.deadline import parse_deadline
-from schemas.figures import Estimate
+from schemas.figures import Estimate, Interval
 from schemas.job import JobSpec
 
 # Seconds from the end of the drain to the end of the run: open parts and the journal are published, the engine's
@@ -133,18 +134,18 @@ def _seconds_of(limits: Limits) -> float | None:
 
 def _time(foreseen: Estimate) -> str:
     assert foreseen.seconds is not None
-    seconds = foreseen.seconds
-    if foreseen.is_bound:
-        return f"at least {duration(seconds.low)}"
-    return f"{duration(seconds.expected)} ({duration(seconds.low)} to {duration(seconds.high)})"
+    return _in_words(foreseen.seconds, foreseen.is_bound, duration)
 
 
 def _money(foreseen: Estimate) -> str:
     assert foreseen.usd is not None
-    usd = foreseen.usd
-    if foreseen.is_bound:
-        return f"at least {dollars(usd.low)}"
-    return f"{dollars(usd.expected)} ({dollars(usd.low)} to {dollars(usd.high)})"
+    return _in_words(foreseen.usd, foreseen.is_bound, dollars)
+
+
+def _in_words(values: Interval, is_bound: bool, unit: Callable[[float], str]) -> str:
+    if is_bound:
+        return f"at least {unit(values.low)}"
+    return f"{unit(values.expected)} ({unit(values.low)} to {unit(values.high)})"
 
 
 def outlook(limits: Limits, foreseen: Estimate | None) -> list[str]:

@@ -45,7 +45,7 @@ def bench_prefix_cache(job: JobSpec, rows: int, run: Run) -> PrefixCacheBench:
     surveyed = survey(job)
     with tempfile.TemporaryDirectory(prefix="batchjobs-bench-", ignore_cleanup_errors=True) as folder:
         sample = Path(folder, "rows.parquet")
-        write_sample(surveyed.job, surveyed.dataset, rows, sample)
+        write_sample(surveyed.job, surveyed.plan, surveyed.dataset, rows, sample)
         load, requests = load_job(on_sample(surveyed.job, sample), Path(folder, "load.parquet"))
         load = in_folder(load, folder)
         summary = run(load)

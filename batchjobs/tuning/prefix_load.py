@@ -13,7 +13,8 @@ from batchjobs.engines.base import Request
 from batchjobs.errors import InputError, SpecError
 from batchjobs.planning.plan import make_plan, read_dataset
 from batchjobs.planning.render import rendered
-from schemas.job import InputSpec, JobSpec, PromptSpec
+from schemas.job import InputSpec, JobSpec
+from schemas.request import PromptSpec
 
 CALLS = ("warm-up", "cold", "hot", "independent")  # one after the other, each of them a shard
 

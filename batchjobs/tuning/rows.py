@@ -12,8 +12,9 @@ from batchjobs.data.columns import filtered
 from batchjobs.data.reader import ShardReader
 from batchjobs.errors import InputError
 from batchjobs.planning.plan import Dataset, predicate_of
+from batchjobs.settings.sample import places
 from schemas.job import InputSpec, JobSpec
-from schemas.plan import Shard
+from schemas.plan import Plan
 
 if TYPE_CHECKING:
     from batchjobs.data.predicate import Predicate
@@ -22,7 +23,7 @@ _RUN = 16  # neighbours: rows that begin alike often stand side by side
 _LOOKS = (1, 4, 16)  # times the wanted rows are read, for a filter that removes many
 
 
-def write_sample(job: JobSpec, dataset: Dataset, rows: int, file: Path) -> int:
+def write_sample(job: JobSpec, plan: Plan, dataset: Dataset, rows: int, file: Path) -> int:
     """Write `rows` rows that the filter keeps to a Parquet file, all columns with their types; returns how many.
 
     Hive columns become ordinary ones. `job` has its references resolved. Raises InputError if there are none.
@@ -30,7 +31,7 @@ def write_sample(job: JobSpec, dataset: Dataset, rows: int, file: Path) -> int:
     predicate = predicate_of(job, dataset.schema)
     kept: list[pa.RecordBatch] = []
     for times in _LOOKS if predicate is not None else (1,):
-        kept = _read(dataset, predicate, times * rows)
+        kept = _read(plan, dataset, predicate, times * rows)
         if sum(batch.num_rows for batch in kept) >= rows:
             break
     table = pa.Table.from_batches(_thinned(kept, rows), dataset.schema)
@@ -40,26 +41,17 @@ def write_sample(job: JobSpec, dataset: Dataset, rows: int, file: Path) -> int:
     return int(table.num_rows)
 
 
-def _read(dataset: Dataset, predicate: Predicate | None, rows: int) -> list[pa.RecordBatch]:
+def _read(plan: Plan, dataset: Dataset, predicate: Predicate | None, rows: int) -> list[pa.RecordBatch]:
     paths, names = [file.path for file in dataset.files], dataset.schema.names
     kept: list[pa.RecordBatch] = []
     with ShardReader(dataset.fs, paths, dataset.files, dataset.schema, names) as reader:
-        for run in spread(sum(shard.rows for shard in dataset.shards), rows):
+        for run in places(plan, range(len(plan.shards)), -(-rows // _RUN), _RUN):
             for batch in reader.read(run):
                 if predicate is not None:
                     wanted = [value is True for value in predicate.mask(batch).to_pylist()]
                     batch = filtered(batch, pa.array(wanted, pa.bool_()))
                 kept.append(batch)
     return kept
-
-
-def spread(total: int, wanted: int) -> list[Shard]:
-    """Short runs of neighbours, evenly spread over `total` rows, `wanted` in all; every row if there are no more."""
-    if wanted >= total:
-        return [Shard(0, total)] if total else []
-    runs = -(-wanted // _RUN)
-    each = [wanted * (run + 1) // runs - wanted * run // runs for run in range(runs)]
-    return [Shard(total * run // runs, rows) for run, rows in enumerate(each)]
 
 
 def _thinned(batches: list[pa.RecordBatch], rows: int) -> list[pa.RecordBatch]:

@@ -6,14 +6,11 @@ import math
 from dataclasses import dataclass
 
 from batchjobs.accounts.lengths import OutputLengths
-from batchjobs.engines.base import Request
 from batchjobs.planning.plan import Dataset, make_plan, read_dataset
 from batchjobs.rows.sampling import row_field_names
 from batchjobs.settings.history import learnt_lengths
 from batchjobs.settings.profiles import ProfileStore
-from batchjobs.settings.sample import take_sample
 from batchjobs.settings.sizing import decide
-from batchjobs.settings.survey import facts_of
 from batchjobs.settings.survey import survey as survey_rows
 from batchjobs.spec import resolve_references
 from batchjobs.supervision.preflight import check_engine
@@ -54,17 +51,16 @@ def room_of(surveyed: Surveyed, variant: Variant) -> Room:
     facts = survey_rows(auto, plan, fs, paths, shards, plan.rows, surveyed.lengths)
     derived = decide(facts)["max_num_seqs"].value
 
-    def expected(request: Request) -> int:
-        known = surveyed.lengths.expected(len(request.token_ids), request.max_tokens)
-        return min(request.max_tokens, math.ceil(known))
-
-    sample = take_sample(job, plan, fs, paths, shards, expected)
-    capacity = facts_of(job, plan, sample, plan.rows).capacity
-    mean = math.ceil(sum(sample.totals) / len(sample.totals)) if sample.totals else None
+    totals = [
+        prompt + surveyed.lengths.expected(prompt, max_tokens)
+        for place in facts.sample.places.values()
+        for prompt, max_tokens in place.requests
+    ]
+    capacity, mean = facts.capacity, math.ceil(sum(totals) / len(totals)) if totals else None
     return Room(
         derived=int(derived) if derived is not None else None,
         fits=capacity.sequences(mean) if mean is not None else None,
-        fits_why=f"{capacity.why}, and the mean of {len(sample.totals):,} sampled rows is {mean:,}" if mean else "",
-        longest_prompt=max(sample.prompts, default=None),
+        fits_why=f"{capacity.why}, and the mean of {len(totals):,} sampled rows is {mean:,}" if mean else "",
+        longest_prompt=max(facts.sample.prompts, default=None),
         learnt=ProfileStore(job, plan).start_with()[0],
     )

@@ -95,7 +95,9 @@ def tune(job: JobSpec, wanted: Wanted, run: Run, tell: Callable[[str], None]) ->
     axes = {v: seqs_axis(r, own if isinstance(own, int) else None, wanted.max_num_seqs) for v, r in rooms.items()}
     with tempfile.TemporaryDirectory(prefix="batchjobs-tune-") as folder:
         file = Path(folder, "rows.parquet")
-        rows = write_sample(surveyed.job, surveyed.dataset, wanted.rows or _enough_rows(axes.values()), file)
+        rows = write_sample(
+            surveyed.job, surveyed.plan, surveyed.dataset, wanted.rows or _enough_rows(axes.values()), file
+        )
         plans = {v: (rooms[v], _no_more_than_rows(axis, rows)) for v, axis in axes.items()}
         sweep = _Sweep(on_sample(surveyed.job, file), wanted, run, tell, _starts(surveyed.job, wanted, plans))
         for variant, (_, axis) in plans.items():

@@ -101,3 +101,13 @@ def test_where_no_formula_is_known_a_report_tells_the_bytes_of_a_token() -> None
 def test_a_report_that_was_foreseen_teaches_nothing() -> None:
     assert learn(job(kv_cache_memory_bytes=GIB), CPU, DEMO, None, 46_592) == NOTHING
     assert learn(job(extra={"num_gpu_blocks_override": 7}), CPU, DEMO, None, 896) == NOTHING
+
+
+def test_no_block_is_lost_to_the_rounding_of_what_was_learnt() -> None:
+    unknown = KvBytes(None, "no formula")
+    device = Device("gpu", "x", 80 * GIB)
+    for size in range(2**27, 2**27 + 40):
+        sized = job(kv_cache_memory_bytes=size)
+        for tokens in (11_648, 5_760, 8_704):
+            learnt = learn(sized, device, unknown, None, tokens)
+            assert kv_capacity(sized, device, unknown, None, learnt=learnt).tokens == tokens

@@ -134,10 +134,11 @@ def test_the_last_records_come_newest_last_and_a_damaged_one_is_left_out(
     files(state)[-1].write_text("{")
     assert [record.ended.year for record in records(job, last=2)] == [2031, 2032]
     assert len(records(job, last=10)) == 4
-    assert records("never ran", last=3) == []
+    assert records(job.model_copy(update={"name": "never ran"}), last=3) == []
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "user"))
-    write_record(job.model_copy(update={"run": job.run.model_copy(update={"state": None})}), records(job, last=1)[0])
-    assert [record.ended.year for record in records("test", last=3)] == [2032]
+    of_the_user = job.model_copy(update={"run": job.run.model_copy(update={"state": None})})
+    write_record(of_the_user, records(job, last=1)[0])
+    assert [record.ended.year for record in records(of_the_user, last=3)] == [2032]
 
 
 def test_a_record_of_an_older_version_is_read(make_job: MakeJob, state: Path, tmp_path: Path) -> None:

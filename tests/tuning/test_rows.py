@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,14 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from batchjobs.errors import InputError
-from batchjobs.planning.plan import read_dataset
-from batchjobs.tuning.rows import on_sample, spread, write_sample
+from batchjobs.planning.plan import make_plan, read_dataset
+from batchjobs.tuning.rows import on_sample, write_sample
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, read_output, run_here, text_table
 
 
 def sampled(job: JobSpec, rows: int, file: Path) -> pa.Table:
-    assert write_sample(job, read_dataset(job), rows, file) == pq.read_metadata(file).num_rows
+    dataset = read_dataset(job)
+    assert write_sample(job, make_plan(job, job, dataset), dataset, rows, file) == pq.read_metadata(file).num_rows
     return pq.read_table(file)
 
 
@@ -24,15 +26,14 @@ def numbers(table: pa.Table) -> list[int]:
     return [int(name.removeprefix("id-")) for name in table["id"].to_pylist()]
 
 
-def test_rows_come_in_runs_of_neighbours_from_the_whole_dataset() -> None:
-    runs = spread(10_000, 100)
-    assert sum(run.rows for run in runs) == 100
-    assert len(runs) == 7
-    assert runs[0].first_row == 0
-    assert runs[-1].first_row > 8_000
-    assert all(run.rows in (14, 15) for run in runs)
-    assert [tuple(run) for run in spread(50, 100)] == [(0, 50)]
-    assert spread(0, 100) == []
+def test_rows_come_in_runs_of_neighbours_from_the_whole_dataset(make_job: MakeJob, tmp_path: Path) -> None:
+    found = numbers(sampled(make_job(text_table(10_000)), 100, tmp_path / "s.parquet"))
+    assert len(found) == 100
+    assert found[0] == 0
+    assert found[-1] > 8_000
+    neighbours = sum(later - earlier == 1 for earlier, later in itertools.pairwise(found))
+    assert neighbours > 60
+    assert numbers(sampled(make_job(text_table(50)), 100, tmp_path / "all.parquet")) == list(range(50))
 
 
 def test_a_sample_has_the_columns_and_types_of_the_dataset(make_job: MakeJob, tmp_path: Path) -> None:
