@@ -8,12 +8,10 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 from urllib.parse import parse_qs
-
-from tests.conftest import knows_s3
 
 
 @dataclass
@@ -111,7 +109,7 @@ class WatchedS3:
         kind = fault.kind if fault is not None else None
         if kind == "cut request":
             environ["wsgi.input"].read(asked.sent // 2)
-            _hang_up(environ)
+            _hang_up(environ, asked.sent - asked.sent // 2)
         body = environ["wsgi.input"].read(asked.sent)
         if fault is not None and kind == "refuse":
             return _error(start, asked, fault.status, fault.code)
@@ -148,28 +146,13 @@ def _error(start: Any, asked: Asked, status: int, code: str) -> Iterable[bytes]:
     return [b"" if asked.operation == "head" else text]
 
 
-def _hang_up(environ: dict[str, Any]) -> NoReturn:
+def _hang_up(environ: dict[str, Any], unread: int = 0) -> NoReturn:
     with suppress(OSError):
         environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+        environ["wsgi.input"].read(unread)  # or it would be taken for the next request
     raise ConnectionAbortedError  # which the server takes quietly
 
 
 def _half(environ: dict[str, Any], answer: bytes) -> Iterator[bytes]:
     yield answer[: len(answer) // 2]
     _hang_up(environ)
-
-
-@contextmanager
-def watched_s3() -> Iterator[WatchedS3]:
-    """A server with the empty bucket `lake`; this process and its children know it from the environment."""
-    import fsspec
-
-    server = WatchedS3()
-    with knows_s3(server):
-        fs = fsspec.filesystem("s3")
-        if fs.exists("lake"):  # servers of one process share their objects
-            fs.rm("lake", recursive=True)
-        fs.mkdir("lake")
-        server.forget()
-        yield server
-    server.stop()

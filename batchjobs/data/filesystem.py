@@ -11,7 +11,7 @@ import fsspec
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az", "hf": "hf"}
 _OBJECT_STORES = _EXTRAS.keys() - {"hf"}
 _S3 = ("s3", "s3a")
-_S3_RETRIES = {"mode": "standard", "total_max_attempts": 6}
+_S3_RETRIES = {"mode": "legacy", "total_max_attempts": 6}  # the mode "standard" does not repeat what 429 refuses
 _LOGIN_FAILED = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
 
 
@@ -65,9 +65,10 @@ def s3_code(problem: BaseException) -> str | None:
 
 def told(problem: BaseException) -> str:
     """What a filesystem raised, in words. Each has its own kinds."""
-    words = getattr(problem, "strerror", None)
-    if not words:
-        words = f"{s3_code(problem) or type(problem).__name__}: {problem}"
-    if type(problem).__name__ in _LOGIN_FAILED or (isinstance(problem, PermissionError) and s3_code(problem)):
+    words, code = str(getattr(problem, "strerror", None) or ""), s3_code(problem)
+    if code is not None and code not in words:
+        words = f"{code}: {words or problem}"
+    words = words or f"{type(problem).__name__}: {problem}"
+    if type(problem).__name__ in _LOGIN_FAILED or (isinstance(problem, PermissionError) and code):
         words += " (no access; credentials come from the environment or from storage_options)"
     return words
