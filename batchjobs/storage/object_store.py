@@ -24,6 +24,8 @@ class ObjectStore:
         self._fs = fs
         self._root = root.rstrip("/")
         self.url = url.rstrip("/")
+        # s3fs would look at the size first, to fetch large objects in pieces side by side: two requests for each read
+        self._whole = {"max_concurrency": 1} if "s3" in fs.protocol else {}
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -53,7 +55,7 @@ class ObjectStore:
     def _holds(self, path: str, data: bytes) -> bool:
         """Whether the object is what we put: then our own put was repeated below us, because its answer was lost."""
         with suppress(FileNotFoundError):
-            return bool(self._fs.cat_file(path) == data)
+            return bool(self._fs.cat_file(path, **self._whole) == data)
         return False
 
     def _pipe(self, path: str, data: bytes, mode: str) -> None:
@@ -69,7 +71,7 @@ class ObjectStore:
         """See Store."""
         with storage_errors("read", f"{self.url}/{name}"):
             try:
-                data: bytes = self._fs.cat_file(self._path(name))
+                data: bytes = self._fs.cat_file(self._path(name), **self._whole)
                 return data
             except FileNotFoundError as missing:
                 _check_bucket(missing)
