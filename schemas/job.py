@@ -233,11 +233,6 @@ class JobSpec(Section):
     """One batch-inference job: every row of a Parquet dataset gets one answer."""
 
     name: str = Field(min_length=1, description="Name of the job, for people.")
-    date: str | None = Field(
-        None,
-        description="The date that `{{ ds }}` and the other date variables of the paths stand for, such as 2026-11-28; "
-        "`--date` sets it. Default: today.",
-    )
     input: InputSpec
     prompt: PromptSpec
     sampling: SamplingSpec
@@ -247,6 +242,11 @@ class JobSpec(Section):
     run: RunSpec = Field(default_factory=lambda: RunSpec())
     cost: CostSpec | None = None
     baseline: BaselineSpec = Field(default_factory=lambda: BaselineSpec())
+    date: str | None = Field(
+        None,
+        description="The date that `{{ ds }}` and the other date variables of the paths stand for, such as 2026-11-28; "
+        "`--date` sets it. Default: today.",
+    )
 
     @field_validator("date", mode="before")
     @classmethod

@@ -51,6 +51,7 @@ def summarise(
         state=state,
         exit_code=EXIT_CODES[state],
         job=job.name,
+        date=job.date,
         output=job.output.path,
         message=message,
         rows=rows,
