@@ -14,6 +14,7 @@ import typer
 
 from batchjobs import __version__, cli_tuning
 from batchjobs.cli_arguments import AsJson, Date, Force, JobFile, Output, job_in
+from batchjobs.cli_backfill import make_backfill
 from batchjobs.errors import BatchjobsError
 from batchjobs.rows.tokenizers_only import spare_torch
 
@@ -53,16 +54,20 @@ def run(
 ) -> None:
     """Run a job, or go on with it: plan, generate, summarise. Does only what is left."""
     from batchjobs.spec import limited
-    from batchjobs.terminal import Terminal
 
     job = job_in(job_file, date)
-    job = limited(job, limit) if limit is not None else job
-    with Terminal() as terminal:
-        summary = _run_through_prefect(job, frozen_input, force, terminal, prefect) or _run_here(
-            job, frozen_input, force, terminal
-        )
+    summary = _run(limited(job, limit) if limit is not None else job, force, prefect, frozen_input)
     _print_summary(summary, as_json)
     raise typer.Exit(summary.exit_code)
+
+
+def _run(job: JobSpec, force: bool, prefect: bool | None, frozen_input: bool = False) -> Summary:
+    from batchjobs.terminal import Terminal
+
+    with Terminal() as terminal:
+        return _run_through_prefect(job, frozen_input, force, terminal, prefect) or _run_here(
+            job, frozen_input, force, terminal
+        )
 
 
 def _run_here(job: JobSpec, frozen_input: bool, force: bool, terminal: object) -> Summary:
@@ -264,6 +269,7 @@ def submit(
     )
 
 
+app.command(name="backfill")(make_backfill(_run))
 app.command()(cli_tuning.tune)
 app.add_typer(cli_tuning.bench, name="bench")
 

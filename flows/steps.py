@@ -146,9 +146,13 @@ def called_by(caller: Caller) -> Iterator[None]:
 
 def carry_out(spec: Callable[[], JobSpec], frozen_input: bool = False, force: bool = False) -> State[Any]:
     """The job, inside a flow run. Returns the flow run's final state; raises only what nobody expected."""
+    return work_through(Work(spec, frozen_input, force, _caller.get()))
+
+
+def work_through(work: Work) -> State[Any]:
+    """The same for work whose summary or error is looked at afterwards."""
     expect_failed_states()
-    caller = _caller.get()
-    work = Work(spec, frozen_input, force, caller)
+    caller = work.caller
     if caller is not None:
         caller.work = work
         if caller.has_ui:

@@ -255,6 +255,7 @@ class Summary(BaseModel):
     date: str | None = None  # that the job file's date variables stood for, such as 2026-11-28
     output: str
     message: str = ""  # one sentence: the verdict, and the next command where there is one
+    stopped: bool = False  # before its end, by somebody who asked: not by a limit of its own
     rows: Rows
     errors: dict[str, int] = {}
     warnings: dict[str, int] = {}

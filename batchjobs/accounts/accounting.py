@@ -54,6 +54,7 @@ def summarise(
         date=job.date,
         output=job.output.path,
         message=message,
+        stopped=run.stopped and run.limit is None and len(commits) < len(plan.shards),
         rows=rows,
         errors=added(commit.errors for commit in commits),
         warnings=added(commit.warnings for commit in commits),

@@ -84,7 +84,7 @@ def what_is_missing(spec: InputSpec, ready: ReadySpec) -> str:
         rows = sum(sum(footer.file.row_groups) for footer in read_footers(fs, found))
     except InputError as problem:  # a file that is still being written has no footer yet
         return str(problem).rstrip(".")
-    there = f"{rows:,} rows in {len(found):,} files"
+    there = f"{rows:,} rows in {len(found):,} file{'s' if len(found) > 1 else ''}"
     return f"there are {there}, at least {ready.min_rows:,} rows are to come" if rows < ready.min_rows else ""
 
 
