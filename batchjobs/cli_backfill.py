@@ -55,7 +55,7 @@ def make_backfill(run: Run) -> Callable[..., None]:
         elif not missing:
             typer.echo(f"All {len(nights)} dates are complete already; nothing was done.")
         elif submit:
-            _submit(job_file, missing, force, deployment)
+            _submit(job_file, missing, len(nights), force, deployment)
         else:
             typer.echo(f"{len(missing)} of {len(nights)} dates are missing.", err=True)
             outcomes = in_turn(missing, lambda job: _told(job, run, force, prefect))
@@ -79,7 +79,7 @@ def _list(nights: Sequence[Night], missing: Sequence[Night], as_json: bool) -> N
     _print([(str(one["date"]), "would run" if one["would_run"] else "complete", str(one["output"])) for one in listed])
 
 
-def _submit(job_file: Path, missing: Sequence[Night], force: bool, deployment: str) -> None:
+def _submit(job_file: Path, missing: Sequence[Night], of: int, force: bool, deployment: str) -> None:
     from flows.submit import schedule_run
 
     parameters: dict[str, Any] = {
@@ -88,7 +88,7 @@ def _submit(job_file: Path, missing: Sequence[Night], force: bool, deployment: s
         "until": str(missing[-1].day),
     }
     submitted = schedule_run(deployment, {**parameters, "force": True} if force else parameters)
-    typer.echo(f"Submitted {submitted.name} ({submitted.id}) for {len(missing)} dates\n{submitted.url or ''}")
+    typer.echo(f"Submitted {submitted.name} ({submitted.id}) for {len(missing)} of {of} dates\n{submitted.url or ''}")
 
 
 def _end(outcomes: Sequence[Outcome], wanted: int, as_json: bool) -> None:
