@@ -15,7 +15,7 @@ from pyarrow import types
 
 from batchjobs.data.filesystem import open_url, told
 from batchjobs.data.listing import PARQUET_SUFFIXES, Info, is_local, list_folder, list_glob
-from batchjobs.errors import InputError
+from batchjobs.errors import InputError, InputMissing
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -39,7 +39,8 @@ def find_files(
     `path` is a file, a folder (all `.parquet` and `.parq` files below it), a glob or a list of these. Names that begin
     with `_` or `.` are ignored, of files and of folders, below the folder or the literal part of the glob. Every
     `key=value` folder anywhere in a path is a hive column; the innermost wins.
-    Raises InputError if a path gives no file or cannot be listed, or if the files differ in their hive columns.
+    Raises InputMissing if a path gives no file, InputError if it cannot be listed or the files differ in their hive
+    columns.
     """
     urls = [path] if isinstance(path, str) else path
     fs, places = _open_all(urls, storage_options)
@@ -80,12 +81,12 @@ def _look(fs: fsspec.AbstractFileSystem, url: str, place: str) -> tuple[str, lis
     try:
         root, found = _list(fs, place)
     except FileNotFoundError as error:
-        raise InputError(f"Input {url} does not exist (looked for {error.filename or place}).") from error
+        raise InputMissing(f"Input {url} does not exist (looked for {error.filename or place}).") from error
     except Exception as error:  # filesystems raise their own kinds for wrong credentials, no network ...
         raise InputError(f"Input {url} cannot be listed: {told(error)}") from error
     if not found:
         wanted = "a file that matches" if has_magic(place) else f"files ending in {' or '.join(PARQUET_SUFFIXES)} below"
-        raise InputError(f"Input {url} has nothing to read. Looked for {wanted} {place}; _* and .* are ignored.")
+        raise InputMissing(f"Input {url} has nothing to read. Looked for {wanted} {place}; _* and .* are ignored.")
     return root, found
 
 
