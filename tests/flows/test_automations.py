@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -12,12 +12,15 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import AutomationSort
 from prefect.events.schemas.automations import Automation
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from batchjobs.errors import Refused
+from batchjobs.supervision.progress import Silent
 from flows.automations import PREFIX, Wanted, remove_automations, set_automations
 from flows.batch_inference import run_in_process
 from flows.nightly import nightly
-from tests.conftest import MakeJob, batchjobs
+from tests.conftest import MakeJob, batchjobs, text_table
+from tests.flows.seen import run_named
 from tests.flows.waiting import eventually, free_port
 
 pytestmark = pytest.mark.prefect
@@ -68,30 +71,64 @@ def ours() -> dict[str, Automation]:
     return {automation.name.removeprefix(PREFIX): automation for automation in found if PREFIX in automation.name}
 
 
-def test_the_command_creates_changes_and_removes_and_never_duplicates(
+def test_the_command_makes_them_once_and_removes_what_is_not_asked_for(
     prefect_api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    url = "http://127.0.0.1:9/"
     monkeypatch.setenv("PREFECT_API_URL", prefect_api)
-    arguments = ["automations", "--webhook", "http://127.0.0.1:9/"]
-    first = batchjobs(*arguments)
+    first = batchjobs("automations", "--webhook", url, "--max-resumes", "2")
     assert (first.returncode, first.stderr) == (0, "")
-    assert [line.split()[0] for line in first.stdout.splitlines()] == ["created"] * 3
+    names = ["no heartbeat", "resume after a crash", "tell of failures"]
+    assert first.stdout.splitlines()[:3] == [f"created   {PREFIX}{name}" for name in names]
     before = ours()
-    assert set(before) == {"no heartbeat", "resume after a crash", "tell of failures"}
+    assert set(names) <= set(before)
 
-    assert {line.split()[0] for line in batchjobs(*arguments).stdout.splitlines()} == {"unchanged"}
-    changed = batchjobs(*arguments, "--max-resumes", "1")
-    assert "changed   batchjobs: resume after a crash\n" in changed.stdout
+    assert set(set_automations(Wanted(webhook=url, max_resumes=2)).values()) == {"unchanged"}
+    changed = set_automations(Wanted(webhook=url, max_resumes=1))
+    assert {name for name, change in changes_of(changed) if change == "changed"} == {"resume after a crash"}
     assert {name: each.id for name, each in ours().items()} == {name: each.id for name, each in before.items()}
+    assert ("tell of failures", "removed") in changes_of(set_automations(Wanted()))
 
-    without = batchjobs("automations")
-    assert "removed   batchjobs: tell of failures\n" in without.stdout
-    assert "no --webhook" in without.stderr
-    assert batchjobs("automations", "--remove").stdout.count("removed") == 2
+    removed = batchjobs("automations", "--remove")
+    assert removed.stdout.splitlines() == [f"removed   {PREFIX}{name}" for name in names[:2]]
     assert ours() == {}
 
 
-def test_without_a_server_the_command_says_what_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{free_port()}/api")
-    refused = batchjobs("automations")
-    assert (refused.returncode, "prefect server start" in refused.stderr) == (2, True)
+def changes_of(changes: Mapping[str, str]) -> set[tuple[str, str]]:
+    return {(name.removeprefix(PREFIX), change) for name, change in changes.items()}
+
+
+def test_without_a_server_the_command_says_what_to_start(prefect_api: str) -> None:
+    nobody = f"http://127.0.0.1:{free_port()}/api"
+    with temporary_settings({PREFECT_API_URL: nobody}), pytest.raises(Refused, match="prefect server start"):
+        set_automations(Wanted())
+
+
+def test_a_run_that_ends_badly_calls_the_webhook_with_what_and_why(
+    make_job: MakeJob, webhook: Webhook, tmp_path: Path
+) -> None:
+    set_automations(Wanted(webhook=webhook.url))
+    run_in_process(make_job(name="fine"), False, Silent())
+    name = 'half "done"'
+    job = make_job(text_table(11), name=name, engine={"echo": {"error_rows": [1, 2]}}, output={"path": f"{tmp_path}/b"})
+    summary = run_in_process(job, False, Silent())
+    (call,) = eventually(lambda: webhook.calls, bool)  # the other run, which ended well, did not
+    assert call["text"] == f"{name}: Partial. {summary.message}"
+    assert (call["event"], call["starts"]) == ("prefect.flow-run.Partial", "1")
+    assert call["flow_run"] == f"prefect.flow-run.{run_named(name).id}"
+
+
+def test_a_night_without_a_completed_run_calls_the_webhook(prefect_api: str, webhook: Webhook) -> None:
+    with get_client(sync_client=True) as client:
+        flow = client.create_flow(nightly)
+        deployment = client.create_deployment(flow, "missed")
+        client.create_deployment(flow, "other")
+    assert set(set_automations(Wanted(webhook=webhook.url, missed_after=10))) >= {
+        f"{PREFIX}tell of a missed night of nightly/missed",
+        f"{PREFIX}tell of a missed night of nightly/other",
+    }
+    calls = eventually(lambda: webhook.calls, lambda found: len(found) >= 2)
+    assert any(call["text"].startswith("No run of nightly/missed has completed for ") for call in calls)
+    with get_client(sync_client=True) as client:
+        client.delete_deployment(deployment)
+    assert "removed" in set_automations(Wanted(webhook=webhook.url)).values()
