@@ -9,18 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
 from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import FlowFilter, FlowFilterName
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterEndTime,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
 from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.sorting import AutomationSort
 from prefect.events.actions import CallWebhook, ChangeFlowRunState
 from prefect.events.schemas.automations import Automation, AutomationCore, EventTrigger, Posture
 from prefect.exceptions import ObjectNotFound
+from prefect.states import AwaitingRetry
 from pydantic import SecretStr
 
 from batchjobs.errors import Refused
@@ -29,6 +37,7 @@ from flows.api import api_answers, api_url
 FLOWS = ["batch-inference", "nightly"]
 NIGHTLY = "nightly"
 PREFIX = "batchjobs: "
+_RESUMED = "It crashed; what is committed stays, and the rest goes on."
 _BLOCK = "batchjobs-notifications"
 _RUN = {"prefect.resource.id": "prefect.flow-run.*"}
 _OUR_FLOW = {"prefect.resource.role": "flow", "prefect.resource.name": FLOWS}
@@ -46,7 +55,7 @@ _ENDED = """{
   "url": {{ flow_run | ui_url | tojson }}
 }"""
 
-Change = Literal["created", "changed", "unchanged", "removed"]
+Change = Literal["created", "changed", "unchanged", "removed", "resumed"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,25 @@ def set_automations(wanted: Wanted) -> dict[str, Change]:
         found = _ours(client)
         ours = list(_automations(client, wanted))
         changes = {automation.name: _set(client, automation, found.pop(automation.name, None)) for automation in ours}
-        return changes | _delete(client, found)
+        return changes | _delete(client, found) | resume_crashed(client, wanted.max_resumes)
+
+
+def resume_crashed(client: SyncPrefectClient, most: int) -> dict[str, Change]:
+    """Do by hand what the automation should have done in the last day.
+
+    A server that starts looks for the dead before it listens to its own events, and may miss that a run crashed.
+    """
+    crashed = client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=FLOWS)),
+        flow_run_filter=FlowRunFilter(
+            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.CRASHED])),
+            end_time=FlowRunFilterEndTime(after_=datetime.now(UTC) - timedelta(days=1)),
+        ),
+    )
+    resumed = [run for run in crashed if run.deployment_id is not None and 1 <= run.run_count <= most]
+    for run in resumed:
+        client.set_flow_run_state(run.id, AwaitingRetry(message=_RESUMED))
+    return {f"flow run {run.name}": "resumed" for run in resumed}
 
 
 def remove_automations() -> dict[str, Change]:
@@ -138,7 +165,7 @@ def _resume(most: int) -> AutomationCore:
             ChangeFlowRunState(
                 state=StateType.SCHEDULED,
                 name="AwaitingRetry",
-                message="It crashed; what is committed stays, and the rest goes on.",
+                message=_RESUMED,
             )
         ],
     )

@@ -107,8 +107,8 @@ def test_the_event_starts_another_deployment_with_the_folder_of_results(
     with worker(prefect_api, tmp_path):
         run_in_process(job, False, Silent())
         (run,) = eventually(consumers, lambda runs: len(runs) == 1 and runs[0].state_name == "Completed", seconds=90)
+        assert any(f"{job.output.path} has 12 rows." in line.message for line in log_of(run))
     assert run.parameters == {"output": job.output.path}
-    assert any(f"{job.output.path} has 12 rows." in line.message for line in log_of(run))
 
 
 def consumers() -> list[FlowRun]:
