@@ -167,22 +167,32 @@ def draw_report(store: Store) -> str | None:
         return None
 
 
-def publish(summary: Summary, commits: Sequence[Commit] = (), report: str | None = None) -> None:
-    """The summary, a link to the report, tables of attempts and shards. Runs of a job are versions. Never raises."""
+def publish(summary: Summary, commits: Sequence[Commit] | None = None, report: str | None = None) -> None:
+    """The summary, a link to the report and, where there are commits, tables of attempts and shards. Never raises.
+
+    Each has one key for a job: its runs are versions.
+    """
     where = f"\n\nReport: `{report}`" if report else ""
     try:
         key = artifact_key(summary.job, "summary")
         create_markdown_artifact(markdown(summary) + where, key=key, description=headline(summary))
         if report is not None and (link := link_to(report)) is not None:
             create_link_artifact(link, "report.html", key=artifact_key(summary.job, "report"))
-        if attempts := attempts_table(summary.attempts):
-            told = f"Replicas and attempts of {summary.job}, over all its runs."
-            create_table_artifact(attempts, artifact_key(summary.job, "attempts"), told)
-        if shards := shards_table(commits):
-            told = f"{len(shards):,} of {len(commits):,} shards of {summary.job}: with errors first, then the slowest."
-            create_table_artifact(shards, artifact_key(summary.job, "shards"), told)
+        if commits is not None:
+            _publish_tables(summary, commits)
     except Exception as error:
         logger.warning("The Prefect API does not answer; it did not get all of the summary. %s", _short(error))
+
+
+def _publish_tables(summary: Summary, commits: Sequence[Commit]) -> None:
+    job = summary.job
+    if attempts := attempts_table(summary.attempts):
+        create_table_artifact(
+            attempts, artifact_key(job, "attempts"), f"Replicas and attempts of {job}, over all its runs."
+        )
+    if shards := shards_table(commits):
+        told = f"{len(shards):,} of {len(commits):,} committed shards of {job}: with errors first, then the slowest."
+        create_table_artifact(shards, artifact_key(job, "shards"), told)
 
 
 def link_to(report: str) -> str | None:

@@ -137,9 +137,11 @@ def summarise(work: Work) -> State[None]:
     """Account for rows, tokens, seconds and money."""
     state = _done(work, work.summarise)
     if work.summary is not None and work.prepared is not None:
-        changed = work.prepared.stored is None  # a run with nothing to do changes no file
-        commits = [*work.prepared.earlier, *(work.figures.commits if work.figures else [])]
-        publish(work.summary, commits, draw_report(work.prepared.store) if changed else None)
+        if work.prepared.stored is not None:  # a run with nothing to do changes no file
+            publish(work.summary)
+        else:
+            commits = [*work.prepared.earlier, *(work.figures.commits if work.figures else [])]
+            publish(work.summary, commits, draw_report(work.prepared.store))
     return state
 
 
