@@ -14,7 +14,12 @@ def automations(
     ] = None,
     max_resumes: Annotated[int, typer.Option(help="How often a run that crashed is begun again.", min=0)] = 3,
     heartbeat_within: Annotated[
-        float, typer.Option(help="Seconds without a sign of life until a run is taken for dead.", min=60)
+        float,
+        typer.Option(
+            help="Seconds without a sign of life until a run is taken for dead: three heartbeats or more, which Prefect "
+            "sends every 180 s (PREFECT_FLOWS_HEARTBEAT_FREQUENCY).",
+            min=60,
+        ),
     ] = 540.0,
     missed_after: Annotated[
         float, typer.Option(help="Hours without a completed run of a nightly deployment until it is missed.", min=0.01)
@@ -23,7 +28,8 @@ def automations(
 ) -> None:
     """Create or update the server's automations: notice dead runs, resume them, tell a webhook of what went wrong.
 
-    Say it again after a change or a new nightly deployment: what is not asked for any more is removed.
+    Say it again after a change, after a new nightly deployment, and when the server has started: what is not asked for
+    any more is removed, and runs that crashed unheard are resumed.
     """
     from flows.automations import Wanted, remove_automations, set_automations
 

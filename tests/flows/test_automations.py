@@ -13,6 +13,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import AutomationSort
 from prefect.events.schemas.automations import Automation
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Crashed, Pending, Running
 
 from batchjobs.errors import Refused
 from batchjobs.supervision.progress import Silent
@@ -132,3 +133,16 @@ def test_a_night_without_a_completed_run_calls_the_webhook(prefect_api: str, web
     with get_client(sync_client=True) as client:
         client.delete_deployment(deployment)
     assert "removed" in set_automations(Wanted(webhook=webhook.url)).values()
+
+
+def test_what_the_server_did_not_hear_crash_is_resumed_by_the_command_but_not_for_ever(prefect_api: str) -> None:
+    with get_client(sync_client=True) as client:
+        deployment = client.create_deployment(client.create_flow(nightly), "unheard")
+        run = client.create_flow_run_from_deployment(deployment)
+        for start in (1, 2):
+            for state in (Pending(), Running(), Crashed()):
+                client.set_flow_run_state(run.id, state)
+            assert client.read_flow_run(run.id).run_count == start
+            changes = set_automations(Wanted(max_resumes=1))
+            assert (f"flow run {run.name}" in changes) == (start == 1)
+            assert client.read_flow_run(run.id).state_name == ("AwaitingRetry" if start == 1 else "Crashed")
