@@ -16,8 +16,8 @@ def automations(
     heartbeat_within: Annotated[
         float,
         typer.Option(
-            help="Seconds without a sign of life until a run is taken for dead: three heartbeats or more, which Prefect "
-            "sends every 180 s (PREFECT_FLOWS_HEARTBEAT_FREQUENCY).",
+            help="Seconds without a sign of life until a run is taken for dead: three heartbeats or more, which "
+            "Prefect sends every 180 s (PREFECT_FLOWS_HEARTBEAT_FREQUENCY).",
             min=60,
         ),
     ] = 540.0,
