@@ -33,7 +33,7 @@ from tests.flows.waiting import eventually
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(900)]
 
 POOLS = ("killed", "dead", "restarted", "alive")
-WITHIN = 120.0  # Prefect takes no shorter heartbeat than 30 s
+WITHIN = 90.0  # Prefect takes no shorter heartbeat than 30 s
 MOST_RESUMES = 1
 ROWS = 120
 PATIENCE = 240.0  # on a machine that does other things too
@@ -129,7 +129,7 @@ def deploy(folder: Path, url: str) -> None:
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    """Three jobs under way, one of them dead with its worker already: what takes long is waited for side by side."""
+    """Two jobs under way, one of them dead with its worker already: what takes long is waited for side by side."""
     folder = tmp_path_factory.mktemp("box")
     with (
         own_server(folder / "server") as server,
@@ -143,7 +143,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
         set_automations(Wanted(heartbeat_within=WITHIN, max_resumes=MOST_RESUMES))
         workers = {pool: stack.enter_context(worker(server.url, folder, pool, pool)) for pool in POOLS}
         box = Box(server, folder, workers, {})
-        for pool, seconds in (("dead", 40.0), ("restarted", 60.0), ("killed", 150.0)):
+        for pool, seconds in (("dead", 40.0), ("killed", 150.0)):
             box.begin(pool, seconds)
         flow = box.generating("dead")
         end(workers["dead"], signal.SIGKILL)  # first the worker, which would tell of the other's death
@@ -157,15 +157,6 @@ def assert_complete(box: Box, pool: str) -> None:
     assert sorted(rows["row"]) == list(range(ROWS))
     assert set(rows["status"]) == {"ok"}
     assert (box.output(pool) / "_SUCCESS").exists()
-
-
-def test_a_server_that_restarts_harms_no_job_that_holds_a_slot(box: Box) -> None:
-    flow = box.generating("restarted")
-    box.server.stop(signal.SIGKILL)
-    box.server.start()
-    assert flow.is_running()
-    box.until("restarted", "Completed", 1)
-    assert_complete(box, "restarted")
 
 
 def test_a_killed_flow_process_is_resumed_but_not_for_ever(box: Box) -> None:
@@ -193,3 +184,14 @@ def test_a_run_whose_worker_died_too_is_noticed_and_a_new_worker_ends_it(box: Bo
     with worker(box.server.url, box.folder, "reborn", "dead"):
         box.until("dead", "Completed", 2)
     assert_complete(box, "dead")
+
+
+def test_a_server_that_restarts_harms_no_job_that_holds_a_slot(box: Box) -> None:
+    """The last test: for 15 minutes after a restart, Prefect holds back what follows events from before."""
+    box.begin("restarted", 30.0)
+    flow = box.generating("restarted")
+    box.server.stop(signal.SIGKILL)
+    box.server.start()
+    assert flow.is_running()
+    box.until("restarted", "Completed", 1)
+    assert_complete(box, "restarted")
