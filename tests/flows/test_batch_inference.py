@@ -20,7 +20,7 @@ from schemas.figures import Estimate, Interval
 from schemas.job import JobSpec
 from schemas.summary import Summary
 from tests.conftest import MakeJob, text_table
-from tests.flows.seen import artifacts_of, log_of, run_named, tasks_of
+from tests.flows.seen import artifacts_of, data_of, log_of, run_named, tasks_of
 
 pytestmark = [pytest.mark.prefect, pytest.mark.usefixtures("prefect_api")]
 
@@ -75,6 +75,24 @@ def test_a_job_is_one_flow_run_with_three_tasks_and_two_artifacts(make_job: Make
     assert f"Report: `{report}`" in str(told.data)
     assert watcher.seen[-1].rows_done == 20
     assert any(f"/flow-run/{run.id}" in line for line in watcher.lines)
+
+
+def test_tables_tell_of_attempts_and_of_shards_over_all_runs(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BATCHJOBS_REPORT_URL", "https://files.example/")
+    options = {"max_error_rate": 0.5, "max_restarts": 2}
+    job = make_job(text_table(20), name="Tables", engine={"echo": {"raise_rows": [9], "error_rows": [17]}}, run=options)
+    run_in_process(job, False, Silent())
+    shown = data_of(run_named("Tables"))
+    attempts, shards = json.loads(shown["tables-attempts"]), json.loads(shown["tables-shards"])
+    assert (attempts[0]["replica"], attempts[0]["attempt"], "9" in attempts[0]["cause"]) == (0, 1, True)
+    assert (attempts[-1]["attempt"], attempts[-1]["cause"]) == (len(attempts), "finished")
+    assert shards[0]["errors"] == max(shard["errors"] for shard in shards) > 0
+    assert {shard["part"] for shard in shards} == {f"part-{number:06d}.parquet" for number in range(5)}
+    assert sum(shard["rows"] for shard in shards) == 20
+    report = Path(job.output.path) / "_batchjobs" / "report.html"
+    assert shown["tables-report"] == f"[report.html](https://files.example{report})"
 
 
 def test_a_finished_job_ends_at_once_and_repeats_its_summary(make_job: MakeJob) -> None:
