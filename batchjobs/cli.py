@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchjobs import __version__, cli_tuning
+from batchjobs import __version__, cli_deploy, cli_tuning
 from batchjobs.cli_arguments import AsJson, Force, JobFile, Output
 from batchjobs.errors import BatchjobsError
 from batchjobs.rows.tokenizers_only import spare_torch
@@ -263,6 +263,7 @@ def submit(
     )
 
 
+app.command()(cli_deploy.deploy)
 app.command()(cli_tuning.tune)
 app.add_typer(cli_tuning.bench, name="bench")
 
