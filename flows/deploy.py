@@ -55,9 +55,7 @@ def deploy(
     return ["batch-inference/adhoc", *(["nightly/nightly"] if job_files else [])]
 
 
-def _apply(
-    deployment: RunnerDeployment, folder: Path, pool: str, schedules: list[dict[str, Any]] | None = None
-) -> None:
+def _apply(deployment: RunnerDeployment, folder: Path, pool: str, schedules: Sequence[dict[str, Any]] = ()) -> None:
     deployment.storage = LocalStorage(str(folder))
     deployment.apply(schedules=list(schedules), work_pool_name=pool)
 
