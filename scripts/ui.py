@@ -86,9 +86,7 @@ def up(home: Path, port: int) -> None:
 def down(home: Path) -> None:
     """End what `up` has started: first flow runs, in order (they drain) with the worker, then the server."""
     ended = [role for role, patience in (("worker", _DRAIN_S), ("server", _SERVER_S)) if _stop(home, role, patience)]
-    print(
-        f"Stopped: {', '.join(ended)}. What they kept is in {home}." if ended else "Nothing runs that was started here."
-    )
+    print(f"Stopped: {', '.join(ended)}. What they kept is in {home}." if ended else "Nothing of `make ui` runs here.")
 
 
 def _check_free(port: int) -> None:
