@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchjobs import __version__, cli_automations, cli_tuning
+from batchjobs import __version__, cli_automations, cli_deploy, cli_tuning
 from batchjobs.cli_arguments import AsJson, Date, Force, JobFile, Output, job_in
 from batchjobs.cli_backfill import make_backfill
 from batchjobs.errors import BatchjobsError
@@ -271,6 +271,7 @@ def submit(
 
 app.command(name="backfill")(make_backfill(_run))
 app.command()(cli_automations.automations)
+app.command()(cli_deploy.deploy)
 app.command()(cli_tuning.tune)
 app.add_typer(cli_tuning.bench, name="bench")
 
