@@ -4,7 +4,8 @@ BatchjobsError                exit code 1, state `failed`
 ├── Refused                   exit code 2, state `refused`: nothing was changed
 │   ├── SpecError             a key of the job spec: unknown, impossible, or of the wrong type
 │   ├── InputError            the dataset: missing, unreadable, or files that do not fit together
-│   └── OutputError           the output folder: not ours, of another job, or in use
+│   ├── OutputError           the output folder: not ours, of another job, or in use
+│   └── DeviceBusy            another job holds the GPU and did not leave in time
 ├── InputChanged              a planned input file is not what it was
 ├── StorageFailed             the output's storage: full, not permitted, not there (also an OSError)
 ├── LeaseLost                 another run took the output over
@@ -38,6 +39,10 @@ class InputError(Refused):
 
 class OutputError(Refused):
     """The output folder: not ours, of another job, or in use."""
+
+
+class DeviceBusy(Refused):
+    """Another job holds the device for longer than this one was to wait; says who."""
 
 
 class InputChanged(BatchjobsError):

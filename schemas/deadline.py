@@ -1,4 +1,4 @@
-"""How `run.deadline` is written: a time of day, a date with time, or a duration."""
+"""How moments and durations are written: `run.deadline`, `run.device_wait`."""
 
 from __future__ import annotations
 
@@ -33,3 +33,11 @@ def parse_deadline(text: str) -> time | datetime | timedelta:
     except ValueError:
         raise problem from None
     raise problem
+
+
+def parse_duration(text: str) -> timedelta:
+    """A duration, which may be none at all (`0s`). Raises ValueError that says what was found and what is allowed."""
+    if (found := _DURATION.fullmatch(text)) is None:
+        raise ValueError(f"found {text!r}; allowed: a duration (12h, 45m, 90s, 0s)")
+    hours, minutes, seconds = (int(number or 0) for number in found.groups())
+    return timedelta(hours=hours, minutes=minutes, seconds=seconds)
