@@ -36,6 +36,7 @@ MakeJob = Callable[..., JobSpec]
 def _nothing_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test runs against a Prefect API that the user has configured, or learns from jobs that the user has run."""
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.delenv("BATCHJOBS_DEVICES", raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path_factory.getbasetemp() / "prefect-home"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 

@@ -97,6 +97,7 @@ def _seconds(s: Summary) -> list[Line]:
     return [
         ("wall clock", duration(t.wall)),
         ("plan", duration(t.plan)),
+        *([("waiting", f"{duration(t.waiting)} for devices that another job held")] if t.waiting else []),
         ("engine start", duration(t.engine_start)),
         ("generating", f"{duration(t.generating)} (starved {duration(t.starved)}, tail {duration(t.tail)})"),
         ("finish", duration(t.finish)),
