@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchjobs import __version__, cli_tuning
+from batchjobs import __version__, cli_prefect, cli_tuning
 from batchjobs.cli_arguments import AsJson, Force, JobFile, Output
 from batchjobs.errors import BatchjobsError
 from batchjobs.rows.tokenizers_only import spare_torch
@@ -242,27 +242,8 @@ def explain(
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else text(found))
 
 
-@app.command()
-def submit(
-    job_file: JobFile,
-    deployment: Annotated[str, typer.Option(help="Prefect deployment that runs the job.")] = "batch-inference/adhoc",
-    tag: Annotated[list[str] | None, typer.Option(help="Tag of the flow run; may be repeated.")] = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Start an ad-hoc run of a job on a Prefect worker, and return at once."""
-    from batchjobs.spec import load_job
-    from flows.submit import submit as submit_job
-
-    submitted = submit_job(load_job(job_file), deployment, tag or [], force)
-    known = {"id": str(submitted.id), "name": submitted.name, "url": submitted.url}
-    typer.echo(
-        json.dumps(known, indent=2)
-        if as_json
-        else f"Submitted {submitted.name} ({submitted.id})\n{submitted.url or ''}"
-    )
-
-
+app.command()(cli_prefect.submit)
+app.command()(cli_prefect.cancel)
 app.command()(cli_tuning.tune)
 app.add_typer(cli_tuning.bench, name="bench")
 

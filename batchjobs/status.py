@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from batchjobs.accounts.units import clock, dollars, duration
-from batchjobs.storage.lease import is_held
-from batchjobs.storage.output import ATTEMPTS, LOCK, PLAN, PROGRESS, SUMMARY, not_ours
-from batchjobs.storage.store import LocalStore, Store, open_store
+from batchjobs.storage.holder import holder_of
+from batchjobs.storage.output import ATTEMPTS, PLAN, PROGRESS, SUMMARY, not_ours
+from batchjobs.storage.store import Store, open_store
 
 _SHOWN = ("attempt", "started", "ended", "cause", "failure", "remedy", "rows_done")
 _LAST_ATTEMPTS = 10
@@ -50,20 +48,11 @@ def _read(store: Store, name: str) -> Any:
 
 
 def _state(store: Store, summary: Any, progress: Any) -> str:
-    if _is_locked(store) if isinstance(store, LocalStore) else is_held(store):
+    if holder_of(store) is not None:
         return "running"
     if progress is not None:  # a run in order takes it away at its end
         return "interrupted"
     return str(summary["state"]) if summary is not None else "interrupted"
-
-
-def _is_locked(store: LocalStore) -> bool:
-    with suppress(FileNotFoundError), (store.root / LOCK).open("rb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _ahead(progress: dict[str, Any]) -> list[str]:

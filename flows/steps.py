@@ -184,4 +184,6 @@ def exit_code_of(state: State[Any]) -> int:
     """The exit code that a final state of a flow run stands for."""
     if state.is_completed():
         return EXIT_CODES["completed"]
+    if state.is_cancelled():  # what is committed stays, and the same job goes on from there
+        return EXIT_CODES["partial"]
     return next((EXIT_CODES[ours] for ours, name in _NAMES.items() if name == state.name), EXIT_CODES["failed"])
