@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from batchjobs.accounts.units import clock, dollars, duration
-from batchjobs.storage.lease import is_held
-from batchjobs.storage.output import ATTEMPTS, LOCK, PLAN, PROGRESS, SUMMARY, WAITING, not_ours
-from batchjobs.storage.store import LocalStore, Store, open_store
+from batchjobs.storage.holder import holder_of
+from batchjobs.storage.output import ATTEMPTS, PLAN, PROGRESS, SUMMARY, WAITING, not_ours
+from batchjobs.storage.store import Store, open_store
 
 _SHOWN = ("attempt", "started", "ended", "cause", "failure", "remedy", "rows_done")
 _LAST_ATTEMPTS = 10
@@ -22,7 +20,7 @@ _PART = re.compile(r"part-\d{6,}\.parquet")
 def read_status(output: str) -> dict[str, Any]:
     """State, shards, rows and the latest progress or summary; raises OutputError if it is no output of ours."""
     store = open_store(output)
-    plan, is_held = _read(store, PLAN), _is_held(store)
+    plan, is_held = _read(store, PLAN), holder_of(store) is not None
     waiting = _read(store, WAITING) if is_held else None  # a killed run may have left it
     if plan is not None:
         rows, shards = sum(rows for _, rows in plan["shards"]), len(plan["shards"])
@@ -55,25 +53,12 @@ def _read(store: Store, name: str) -> Any:
         return None
 
 
-def _is_held(store: Store) -> bool:
-    return _is_locked(store) if isinstance(store, LocalStore) else is_held(store)
-
-
 def _state(is_held: bool, waiting: Any, summary: Any, progress: Any) -> str:
     if is_held:
         return "running" if waiting is None else "waiting"
     if progress is not None:  # a run in order takes it away at its end
         return "interrupted"
     return str(summary["state"]) if summary is not None else "interrupted"
-
-
-def _is_locked(store: LocalStore) -> bool:
-    with suppress(FileNotFoundError), (store.root / LOCK).open("rb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _ahead(progress: dict[str, Any]) -> list[str]:

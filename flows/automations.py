@@ -31,8 +31,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import AwaitingRetry
 from pydantic import SecretStr
 
-from batchjobs.errors import Refused
-from flows.api import api_answers, api_url
+from flows.api import require_api
 
 FLOWS = ["batch-inference", "nightly"]
 NIGHTLY = "nightly"
@@ -70,7 +69,7 @@ class Wanted:
 
 def set_automations(wanted: Wanted) -> dict[str, Change]:
     """Make the server's automations of ours what is wanted; what became of each, by name. Raises Refused."""
-    _check_api()
+    require_api("nothing was changed")
     with get_client(sync_client=True) as client:
         found = _ours(client)
         ours = list(_automations(client, wanted))
@@ -98,20 +97,12 @@ def resume_crashed(client: SyncPrefectClient, most: int) -> dict[str, Change]:
 
 def remove_automations() -> dict[str, Change]:
     """Delete all that `set_automations` made, the webhook's address too. Raises Refused."""
-    _check_api()
+    require_api("nothing was changed")
     with get_client(sync_client=True) as client:
         changes = _delete(client, _ours(client))
         with suppress(ObjectNotFound):
             client.delete_block_document(client.read_block_document_by_name(_BLOCK, "webhook").id)
         return changes
-
-
-def _check_api() -> None:
-    if not api_answers():
-        raise Refused(
-            f"The Prefect API at {api_url() or 'no address (PREFECT_API_URL is not set)'} does not answer, so nothing "
-            "was changed. Is `prefect server start` running?"
-        )
 
 
 def _automations(client: SyncPrefectClient, wanted: Wanted) -> Iterator[AutomationCore]:

@@ -18,7 +18,7 @@ from prefect.workers.process import ProcessWorker
 from pydantic import ValidationError
 
 from batchjobs.errors import Refused
-from flows.api import api_answers, api_configured, api_url
+from flows.api import require_api
 from flows.batch_inference import batch_inference
 from flows.nightly import nightly
 
@@ -42,11 +42,7 @@ def deploy(
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise Refused(f"There is no such schedule: {reason}. Nothing was deployed.") from None
-    if not api_answers():
-        where = (
-            f"The Prefect API at {api_url()} does not answer" if api_configured() else "No Prefect API is configured"
-        )
-        raise Refused(f"{where}, so nothing was deployed. Set PREFECT_API_URL; `make ui` starts a server here.")
+    require_api("nothing was deployed")
     _make_pool(pool)
     _apply(adhoc(), folder, pool)
     if job_files:

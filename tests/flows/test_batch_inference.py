@@ -217,5 +217,5 @@ def test_without_an_api_that_takes_the_run_the_job_runs_all_the_same(
 
 
 def test_a_drain_ends_before_prefect_kills(make_job: MakeJob) -> None:
-    assert drained_in_time(make_job(run={"drain_seconds": 60})).run.drain_seconds == 25
+    assert drained_in_time(make_job(run={"drain_seconds": 60})).run.drain_seconds == 20
     assert drained_in_time(make_job(run={"drain_seconds": 5})).run.drain_seconds == 5
