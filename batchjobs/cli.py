@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchjobs import __version__, cli_automations, cli_deploy, cli_prefect, cli_tuning
-from batchjobs.cli_arguments import AsJson, Date, Force, JobFile, Output, job_in
-from batchjobs.cli_backfill import make_backfill
+from batchjobs import __version__
+from batchjobs.commands import automations, deploy, submission, tuning
+from batchjobs.commands.arguments import AsJson, Date, Force, JobFile, Output, job_in
+from batchjobs.commands.backfill import make_backfill
 from batchjobs.errors import BatchjobsError
 from batchjobs.rows.tokenizers_only import spare_torch
 
@@ -248,13 +249,10 @@ def explain(
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else text(found))
 
 
-app.command()(cli_prefect.submit)
-app.command()(cli_prefect.cancel)
-app.command(name="backfill")(make_backfill(_run))
-app.command()(cli_deploy.deploy)
-app.command()(cli_automations.automations)
-app.command()(cli_tuning.tune)
-app.add_typer(cli_tuning.bench, name="bench")
+for command in (submission.submit, submission.cancel, make_backfill(_run), deploy.deploy, automations.automations):
+    app.command(rich_help_panel="Nights, and runs on Prefect workers")(command)
+app.command()(tuning.tune)
+app.add_typer(tuning.bench, name="bench")
 
 
 def _version(wanted: bool) -> None:

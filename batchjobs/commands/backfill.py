@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from batchjobs.cli_arguments import AsJson, Force, JobFile
+from batchjobs.commands.arguments import AsJson, Force, JobFile
 
 if TYPE_CHECKING:
     from batchjobs.nights import Night, Outcome
