@@ -11,7 +11,7 @@ import fsspec
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az", "hf": "hf"}
 _OBJECT_STORES = _EXTRAS.keys() - {"hf"}
 _S3 = ("s3", "s3a")
-_S3_RETRIES = {"mode": "legacy", "total_max_attempts": 6}  # the mode "standard" does not repeat what 429 refuses
+_S3_RETRIES = {"mode": "legacy", "total_max_attempts": 7}  # the mode "standard" does not repeat what 429 refuses
 _LOGIN_FAILED = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
 
 

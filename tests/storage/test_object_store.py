@@ -76,11 +76,11 @@ def test_what_goes_wrong_twice_is_asked_a_third_time(
         assert len(fault.struck) == 2, operation
 
 
-def test_a_server_that_stays_broken_is_asked_six_times_and_then_told(lake: WatchedS3, store: ObjectStore) -> None:
+def test_a_server_that_stays_broken_is_asked_seven_times_and_then_told(lake: WatchedS3, store: ObjectStore) -> None:
     fault = lake.fault("refuse", "put", times=1000, status=500, code="InternalError")
     with pytest.raises(StorageFailed, match=rf"cannot write {store.url}/a: InternalError: .*"):
         store.publish("a", b"data")
-    assert len(fault.struck) == 6
+    assert len(fault.struck) == 7
     lake.forget()
     assert store.names() == []
 
