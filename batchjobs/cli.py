@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from batchjobs import __version__, cli_tuning
-from batchjobs.cli_arguments import AsJson, Force, JobFile, Output
+from batchjobs.cli_arguments import AsJson, Date, Force, JobFile, Output, job_in
+from batchjobs.cli_backfill import make_backfill
 from batchjobs.errors import BatchjobsError
 from batchjobs.rows.tokenizers_only import spare_torch
 
@@ -41,6 +42,7 @@ def run(
     limit: Annotated[
         int | None, typer.Option(help="Only the first N rows, as a job of its own: OUT-limit-N.", min=1)
     ] = None,
+    date: Date = None,
     frozen_input: Annotated[
         bool, typer.Option(help="Finish what was planned, though files have arrived since.")
     ] = False,
@@ -51,17 +53,21 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a job, or go on with it: plan, generate, summarise. Does only what is left."""
-    from batchjobs.spec import limited, load_job
-    from batchjobs.terminal import Terminal
+    from batchjobs.spec import limited
 
-    job = load_job(job_file)
-    job = limited(job, limit) if limit is not None else job
-    with Terminal() as terminal:
-        summary = _run_through_prefect(job, frozen_input, force, terminal, prefect) or _run_here(
-            job, frozen_input, force, terminal
-        )
+    job = job_in(job_file, date)
+    summary = _run(limited(job, limit) if limit is not None else job, force, prefect, frozen_input)
     _print_summary(summary, as_json)
     raise typer.Exit(summary.exit_code)
+
+
+def _run(job: JobSpec, force: bool, prefect: bool | None, frozen_input: bool = False) -> Summary:
+    from batchjobs.terminal import Terminal
+
+    with Terminal() as terminal:
+        return _run_through_prefect(job, frozen_input, force, terminal, prefect) or _run_here(
+            job, frozen_input, force, terminal
+        )
 
 
 def _run_here(job: JobSpec, frozen_input: bool, force: bool, terminal: object) -> Summary:
@@ -104,14 +110,14 @@ def plan(
     full: Annotated[bool, typer.Option("--full", help="Look at every row, not at about a thousand.")] = False,
     device: Annotated[str | None, typer.Option(help="Plan for this GPU (H100, L4, …) or `cpu`.")] = None,
     memory: Annotated[str | None, typer.Option(help="Plan for a GPU with so much memory, such as 24GiB.")] = None,
+    date: Date = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a job would do: rows, tokens, capacity, time, money. Writes nothing; needs no GPU and no vLLM."""
     from batchjobs.describe import describe
     from batchjobs.reports.plan import text
-    from batchjobs.spec import load_job
 
-    found = describe(load_job(job_file), full, device, memory)
+    found = describe(job_in(job_file, date), full, device, memory)
     typer.echo(json.dumps(found.plain(), indent=2) if as_json else text(found))
 
 
@@ -119,15 +125,15 @@ def plan(
 def try_(
     job_file: JobFile,
     rows: Annotated[int, typer.Option("-n", "--rows", help="How many rows.", min=1)] = 5,
+    date: Date = None,
     as_json: AsJson = False,
 ) -> None:
     """Render and run the first few rows; print prompt and answer side by side. Writes nothing."""
     from batchjobs.preview import preview, side_by_side
-    from batchjobs.spec import load_job
     from batchjobs.terminal import Terminal
 
     with Terminal() as terminal:
-        pairs = preview(load_job(job_file), rows, terminal)
+        pairs = preview(job_in(job_file, date), rows, terminal)
     typer.echo(json.dumps(pairs, indent=2, ensure_ascii=False) if as_json else side_by_side(pairs))
 
 
@@ -247,14 +253,14 @@ def submit(
     job_file: JobFile,
     deployment: Annotated[str, typer.Option(help="Prefect deployment that runs the job.")] = "batch-inference/adhoc",
     tag: Annotated[list[str] | None, typer.Option(help="Tag of the flow run; may be repeated.")] = None,
+    date: Date = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Start an ad-hoc run of a job on a Prefect worker, and return at once."""
-    from batchjobs.spec import load_job
     from flows.submit import submit as submit_job
 
-    submitted = submit_job(load_job(job_file), deployment, tag or [], force)
+    submitted = submit_job(job_in(job_file, date), deployment, tag or [], force)
     known = {"id": str(submitted.id), "name": submitted.name, "url": submitted.url}
     typer.echo(
         json.dumps(known, indent=2)
@@ -263,6 +269,7 @@ def submit(
     )
 
 
+app.command(name="backfill")(make_backfill(_run))
 app.command()(cli_tuning.tune)
 app.add_typer(cli_tuning.bench, name="bench")
 

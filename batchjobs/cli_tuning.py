@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchjobs.cli_arguments import AsJson, JobFile
+from batchjobs.cli_arguments import AsJson, Date, JobFile, job_in
 
 if TYPE_CHECKING:
     from schemas.job import JobSpec
@@ -38,13 +38,13 @@ def tune(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Job file to write; default: JOB.tuned.yaml beside JOB.")
     ] = None,
+    date: Date = None,
     as_json: AsJson = False,
 ) -> None:
     """Try engine settings on a sample of the job's rows, and write a job file with those to use.
 
     Each setting is a real run with a start of the engine. Ctrl-C ends it with what was measured until then.
     """
-    from batchjobs.spec import load_job
     from batchjobs.tuning.job_file import free_name, write_tuned
     from batchjobs.tuning.sweep import Wanted, tune
     from batchjobs.tuning.table import text
@@ -60,7 +60,7 @@ def tune(
         within,
         repeat,
     )
-    tuning = tune(load_job(job_file), wanted, _run_trial, lambda line: typer.echo(line, err=True))
+    tuning = tune(job_in(job_file, date), wanted, _run_trial, lambda line: typer.echo(line, err=True))
     typer.echo(tuning.model_dump_json(indent=2) if as_json else text(tuning))
     if tuning.own_knee is None or tuning.stopped:
         raise typer.Exit(3 if tuning.stopped else 1)
@@ -77,14 +77,14 @@ bench = typer.Typer(
 def prefix_cache(
     job_file: JobFile,
     rows: Annotated[int, typer.Option(help="How many of the job's rows are the load.", min=1)] = 64,
+    date: Date = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the same load three times on one engine: cold cache, hot cache, independent prefixes. Writes nothing."""
-    from batchjobs.spec import load_job
     from batchjobs.tuning.prefix_cache import bench_prefix_cache
     from batchjobs.tuning.prefix_text import text
 
-    found = bench_prefix_cache(load_job(job_file), rows, _run_trial)
+    found = bench_prefix_cache(job_in(job_file, date), rows, _run_trial)
     typer.echo(found.model_dump_json(indent=2) if as_json else text(found))
 
 

@@ -3,9 +3,11 @@
 BatchjobsError                exit code 1, state `failed`
 ├── Refused                   exit code 2, state `refused`: nothing was changed
 │   ├── SpecError             a key of the job spec: unknown, impossible, or of the wrong type
-│   ├── InputError            the dataset: missing, unreadable, or files that do not fit together
+│   ├── InputError            the dataset: unreadable, or files that do not fit together
+│   │   └── InputMissing      it is not there, or not complete yet
 │   ├── OutputError           the output folder: not ours, of another job, or in use
 │   └── DeviceBusy            another job holds the GPU and did not leave in time
+├── StoppedWaiting            exit code 3, state `partial`: stopped on purpose before it began
 ├── InputChanged              a planned input file is not what it was
 ├── StorageFailed             the output's storage: full, not permitted, not there (also an OSError)
 ├── LeaseLost                 another run took the output over
@@ -37,12 +39,22 @@ class InputError(Refused):
     """The dataset: names the file and, where there is one, the field."""
 
 
+class InputMissing(InputError):
+    """The dataset is not there, or not complete yet: it may arrive."""
+
+
 class OutputError(Refused):
     """The output folder: not ours, of another job, or in use."""
 
 
 class DeviceBusy(Refused):
     """Another job holds the device for longer than this one was to wait; says who."""
+
+
+class StoppedWaiting(BatchjobsError):
+    """Stopped on purpose while it waited for its input; nothing was changed."""
+
+    exit_code = 3
 
 
 class InputChanged(BatchjobsError):

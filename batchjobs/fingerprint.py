@@ -42,8 +42,12 @@ def identity(job: JobSpec) -> dict[str, Any]:
     engine = {"kind": job.engine.kind, "extra": {k: v for k, v in job.engine.extra.items() if k not in HARMLESS_EXTRA}}
     if job.engine.kind == "echo":
         engine["echo"] = {"answer": job.engine.echo.answer}
-    # Where things lie is not what they are: files and model are compared by content, the output is where the plan is.
-    for section, names in {"input": ("path", "storage_options"), "output": ("path", "storage_options")}.items():
+    # Where things lie, and when they arrive, is not what they are: files and model are compared by content, the output
+    # is where the plan is.
+    for section, names in {
+        "input": ("path", "storage_options", "ready"),
+        "output": ("path", "storage_options"),
+    }.items():
         for name in names:
             full[section].pop(name)
     if full["model"]:

@@ -25,7 +25,9 @@ def preview(job: JobSpec, rows: int, reporter: Reporter) -> list[dict[str, Any]]
     with tempfile.TemporaryDirectory(prefix="batchjobs-try-") as folder:
         job = job.model_copy(
             update={
-                "input": job.input.model_copy(update={"limit": min(rows, job.input.limit or rows)}),
+                "input": job.input.model_copy(
+                    update={"limit": min(rows, job.input.limit or rows), "ready": None}  # of what is there already
+                ),
                 "output": OutputSpec(path=folder + "/out", keep_columns=[]),
                 "run": job.run.model_copy(update={"deadline": None, "max_cost_usd": None}),  # those are of a whole run
             }

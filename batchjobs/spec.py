@@ -5,20 +5,22 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from batchjobs.dates import dated
 from batchjobs.errors import SpecError
 from schemas.job import JobSpec
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 # Where `${ENV}` may stand. Prompts, schemas and regular expressions are left alone: there it is text.
-_REFERENCE_KEYS = ("input.path", "input.storage_options", "output.path", "output.storage_options", "model.name",
-                   "model.tokenizer", "engine.python", "engine.env")  # fmt: skip
+_REFERENCE_KEYS = ("input.path", "input.ready", "input.storage_options", "output.path", "output.storage_options",
+                   "model.name", "model.tokenizer", "engine.python", "engine.env")  # fmt: skip
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -43,8 +45,17 @@ _UniqueKeyLoader.yaml_implicit_resolvers = {
 }
 
 
-def load_job(path: str | Path) -> JobSpec:
-    """The spec in a job file, relative paths made absolute from the file's folder; raises SpecError."""
+def load_job(path: str | Path, day: date | None = None, default_day: date | None = None) -> JobSpec:
+    """The spec in a job file, relative paths made absolute from the file's folder, date variables filled in.
+
+    They stand for `day`, else for the file's own date, else for `default_day`, else for today on this machine. Raises
+    SpecError, also if a `day` is asked for and the file has no date variable.
+    """
+    return dated(read_job_file(path), day, default_day or date.today())
+
+
+def read_job_file(path: str | Path) -> JobSpec:
+    """The same with its date variables as they are written; raises SpecError."""
     file = Path(path)
     try:
         data = yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
@@ -105,6 +116,9 @@ def absolute_paths(job: JobSpec, folder: Path) -> JobSpec:
     data["input"]["path"] = (
         [_absolute(p, folder) for p in paths] if isinstance(paths, list) else _absolute(paths, folder)
     )
+    ready = data["input"]["ready"]
+    if ready and ready["marker"] and "/" in ready["marker"]:  # else a name in the input's folder
+        ready["marker"] = _absolute(ready["marker"], folder)
     data["output"]["path"] = _absolute(data["output"]["path"], folder)
     if data["model"]:
         for key in ("name", "tokenizer"):  # a hub name has a slash too: only what looks like or is a folder is a path

@@ -15,7 +15,7 @@ from prefect.states import Completed, Failed
 
 from batchjobs import job as core
 from batchjobs.accounts.figures import RunFigures
-from batchjobs.errors import BatchjobsError, Refused
+from batchjobs.errors import BatchjobsError
 from batchjobs.job import PreparedJob
 from batchjobs.supervision.progress import Reporter, Silent
 from flows.api import give_up_on_api
@@ -146,9 +146,13 @@ def called_by(caller: Caller) -> Iterator[None]:
 
 def carry_out(spec: Callable[[], JobSpec], frozen_input: bool = False, force: bool = False) -> State[Any]:
     """The job, inside a flow run. Returns the flow run's final state; raises only what nobody expected."""
+    return work_through(Work(spec, frozen_input, force, _caller.get()))
+
+
+def work_through(work: Work) -> State[Any]:
+    """The same for work whose summary or error is looked at afterwards."""
     expect_failed_states()
-    caller = _caller.get()
-    work = Work(spec, frozen_input, force, caller)
+    caller = work.caller
     if caller is not None:
         caller.work = work
         if caller.has_ui:
@@ -177,7 +181,9 @@ def ended_with(summary: Summary) -> State[Any]:
 
 def ended_by(error: Exception) -> State[Any]:
     """The final state of a run that an error ended."""
-    return Failed(name="Refused" if isinstance(error, Refused) else None, message=str(error), data=error)
+    code = error.exit_code if isinstance(error, BatchjobsError) else EXIT_CODES["failed"]
+    name = next((name for ours, name in _NAMES.items() if EXIT_CODES[ours] == code), None)
+    return Failed(name=name, message=str(error), data=error)
 
 
 def exit_code_of(state: State[Any]) -> int:

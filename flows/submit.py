@@ -34,10 +34,15 @@ def submit(
 
     The spec goes out as it is: paths absolute, `${ENV}` references unresolved (the worker resolves them).
     """
-    _check_api()
     parameters: dict[str, Any] = {"job": job.model_dump(mode="json", exclude_defaults=True)}
     if force:  # only then: a deployment of an older version takes the rest
         parameters["force"] = True
+    return schedule_run(deployment, parameters, tags)
+
+
+def schedule_run(deployment: str, parameters: dict[str, Any], tags: Sequence[str] = ()) -> SubmittedRun:
+    """A run of a deployment with these parameters, at once; raises Refused."""
+    _check_api()
     try:
         run = run_deployment(deployment, parameters=parameters, timeout=0, tags=tags, as_subflow=False)
     except ObjectNotFound:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -19,6 +19,27 @@ Deduplicate = Literal["auto", "always", "never"]
 Feed = Literal["continuous", "generate"]
 
 
+class ReadySpec(Section):
+    """When the input is complete, and how long a run waits for that. Changes no result."""
+
+    marker: str | None = Field(
+        None,
+        description="File that whoever writes the input writes last: a name in the input's folder, such as `_SUCCESS`, "
+        "or a path or URL.",
+    )
+    min_rows: int | None = Field(None, ge=1, description="Rows that the dataset has at least, before the filter.")
+    wait: str | None = Field(
+        None, description="How long a run waits for what is missing (`2h`, `45m`); default: it is refused at once."
+    )
+
+    @field_validator("wait")
+    @classmethod
+    def _wait_is_a_duration(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_duration(value)
+        return value
+
+
 class InputSpec(Section):
     """Where the rows come from."""
 
@@ -28,6 +49,7 @@ class InputSpec(Section):
         None, description="Row-wise SQL predicate (Polars), e.g. \"lang = 'en'\"; null is false."
     )
     limit: int | None = Field(None, ge=1, description="Only the first N rows of the dataset. `run --limit N` sets it.")
+    ready: ReadySpec | None = Field(None, description="When the input is complete; a run may wait for that.")
     storage_options: dict[str, Any] = Field(default_factory=dict, description="Passed to fsspec for the input.")
 
 
@@ -182,7 +204,7 @@ class RunSpec(Section):
     @field_validator("device_wait")
     @classmethod
     def _device_wait_is_a_duration(cls, value: str) -> str:
-        parse_duration(value)
+        parse_duration(value, may_be_zero=True)
         return value
 
 
@@ -230,6 +252,22 @@ class JobSpec(Section):
     run: RunSpec = Field(default_factory=lambda: RunSpec())
     cost: CostSpec | None = None
     baseline: BaselineSpec = Field(default_factory=lambda: BaselineSpec())
+    date: str | None = Field(
+        None,
+        description="The date that `{{ ds }}` and the other date variables of the paths stand for, such as 2026-11-28; "
+        "`--date` sets it. Default: today.",
+    )
+
+    @field_validator("date", mode="before")
+    @classmethod
+    def _date_is_a_day(cls, value: object) -> str | None:
+        if value is None:
+            return None
+        text = str(value)  # YAML makes a date of it
+        try:
+            return date.fromisoformat(text).isoformat()
+        except ValueError:
+            raise ValueError(f"found {text!r}; allowed: a date such as 2026-11-28") from None
 
     @model_validator(mode="after")
     def _model_for_vllm(self) -> JobSpec:

@@ -211,6 +211,7 @@ class Previous(BaseModel):
     """This run against the one before it of the same job name."""
 
     ended: datetime  # when that one ended
+    date: str | None = None  # that it was for, if its job file has date variables
     same_settings: bool  # model, sampling, engine, version, device: else the figures compare two different things
     settings: list[str] = []  # those that differ: "engine.max_num_seqs: 64 -> 128"
     is_small: bool = False  # too little was generated for its speed and cost to say something
@@ -252,8 +253,10 @@ class Summary(BaseModel):
     state: State
     exit_code: int
     job: str
+    date: str | None = None  # that the job file's date variables stood for, such as 2026-11-28
     output: str
     message: str = ""  # one sentence: the verdict, and the next command where there is one
+    stopped: bool = False  # before its end, by somebody who asked: not by a limit of its own
     rows: Rows
     errors: dict[str, int] = {}
     warnings: dict[str, int] = {}

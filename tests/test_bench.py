@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,8 @@ def test_a_command_that_does_not_end_is_ended() -> None:
 
 
 def test_a_command_is_measured_with_its_children() -> None:
-    took = Running("bash", "-c", "python -c 'x = bytearray(2**27); import time; time.sleep(1.5)'; echo done").finish()
+    child = f"{sys.executable} -c 'x = bytearray(2**27); import time; time.sleep(1.5)'"
+    took = Running("bash", "-c", f"{child}; echo done").finish()
     assert took.stdout == "done\n"
     assert took.tree_bytes >= took.largest_bytes >= 2**27
 

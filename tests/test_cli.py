@@ -119,6 +119,7 @@ def test_schema_is_a_json_schema_with_every_section() -> None:
     schema = json.loads(batchjobs("schema").stdout)
     assert set(schema["properties"]) == {
         "name", "input", "prompt", "sampling", "model", "engine", "output", "run", "cost", "baseline",
+            "date",
     }  # fmt: skip
 
 

@@ -51,8 +51,10 @@ def summarise(
         state=state,
         exit_code=EXIT_CODES[state],
         job=job.name,
+        date=job.date,
         output=job.output.path,
         message=message,
+        stopped=run.stopped and run.limit is None and len(commits) < len(plan.shards),
         rows=rows,
         errors=added(commit.errors for commit in commits),
         warnings=added(commit.warnings for commit in commits),
@@ -107,12 +109,13 @@ def count_rows(plan: Plan, earlier: list[Commit], now: list[Commit]) -> Rows:
 def verdict(job: JobSpec, plan: Plan, rows: Rows, committed: int, run: RunFigures) -> tuple[State, str]:
     """The final state, and what to tell a person."""
     shards = f"{committed:,} of {len(plan.shards):,} shards are committed"
+    which = f" (--date {job.date})" if job.date is not None else ""  # tomorrow, the same command means another day
     if run.failure is not None:
-        return "failed", f"{run.failure}. {shards}; run the same command again to go on."
+        return "failed", f"{run.failure}. {shards}; run the same command again to go on{which}."
     if committed < len(plan.shards) and run.limit is not None:
-        return "partial", f"{run.limit.what}. {shards}; {run.limit.rest}. {run.limit.then}"
+        return "partial", f"{run.limit.what}. {shards}; {run.limit.rest}. {run.limit.then}{which}"
     if committed < len(plan.shards):
-        return "partial", f"Stopped. {shards}; run the same command again to go on."
+        return "partial", f"Stopped. {shards}; run the same command again to go on{which}."
     rate = rows.error / rows.total if rows.total else 0.0
     if rate > job.run.max_error_rate:
         return (

@@ -26,7 +26,8 @@ def judged(summary: Summary, spec: BaselineSpec) -> Summary:
     state = state_after(summary.state, previous, spec)
     message = summary.message
     if found := breaches(previous):
-        message += f" Against the run that ended {previous.ended:%Y-%m-%d %H:%M} UTC: {'; '.join(found)}."
+        of = f" of {previous.date}" if previous.date is not None else ""
+        message += f" Against the run{of} that ended {previous.ended:%Y-%m-%d %H:%M} UTC: {'; '.join(found)}."
     if state != summary.state:
         message += (
             " The results are complete; they are held back (no _SUCCESS) until somebody has looked at them. To accept "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from batchjobs.accounts import baseline
 from schemas.comparison import Agreement, Comparison, Example, HealthChange, LengthShift, Matched, SettingChange, Side
 from schemas.figures import Interval
-from schemas.summary import Change
+from schemas.summary import Change, Previous
 
 _WIDEST = 60  # characters of a setting
 _MOST_OF_AN_ANSWER = 300  # characters
@@ -28,6 +29,19 @@ def text(comparison: Comparison) -> str:
     if c.examples:
         lines += ["", "The most different"] + [line for example in c.examples for line in _example(example)]
     return "\n".join(lines + [f"\n{note}" for note in c.notes])
+
+
+def against(previous: Previous) -> str:
+    """A run against the one before it, at a glance: speed, cost and failed rows, where they say something."""
+    need_time = () if previous.is_small else (baseline.TOKENS_PER_S, baseline.USD_PER_1K_ROWS)
+    told = [
+        f"{change.figure} {number(change.before, change.unit)} -> {number(change.now, change.unit)}"
+        for change in previous.changes
+        if change.figure in (*need_time, baseline.FAILED) and change.now is not None
+    ]
+    which = previous.date or f"the run that ended {previous.ended:%Y-%m-%d %H:%M} UTC"
+    caveat = "" if previous.same_settings else " (other settings)"
+    return f"Against {which}{caveat}: {', '.join(told) or 'nothing to compare'}."
 
 
 def _side(name: str, side: Side) -> str:

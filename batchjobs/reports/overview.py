@@ -93,7 +93,8 @@ def _quality(previous: Previous | None, baseline: dict[str, Any]) -> Fact:
     name = "Against the baseline"
     if previous is None:
         return Fact(name, "There is no earlier run of this job to compare with.")
-    with_what = f"the run that ended {instant(previous.ended)}"
+    of = f" of {previous.date}" if previous.date is not None else ""
+    with_what = f"the run{of} that ended {instant(previous.ended)}"
     caveat = "" if previous.same_settings else " Their settings differ, so the figures compare two different things."
     breaches = [change.breach for change in previous.changes if change.breach]
     if breaches:

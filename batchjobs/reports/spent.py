@@ -83,6 +83,7 @@ def previous(s: Summary) -> list[Line]:
     same = "the same settings" if before.same_settings else "other settings, so the figures compare two things"
     changes = sorted(before.changes, key=lambda change: change.breach is None)
     return [
+        *([("date", before.date)] if before.date is not None else []),
         ("ended", f"{before.ended:%Y-%m-%d %H:%M} UTC; {same}"),
         *([("speed and cost", "one of the two generated too little to say something")] if before.is_small else []),
         *(("setting", _on_one_line(difference)) for difference in before.settings),

@@ -15,7 +15,7 @@ Section = tuple[str, list[Line]]
 
 def text(summary: Summary) -> str:
     """The summary as aligned lines."""
-    lines = [f"{summary.job}: {summary.state} (exit code {summary.exit_code}). {summary.message}"]
+    lines = [f"{_title(summary)}: {summary.state} (exit code {summary.exit_code}). {summary.message}"]
     for title, pairs in sections(summary):
         lines.append(f"\n{title}")
         width = max(len(name) for name, _ in pairs)
@@ -25,7 +25,7 @@ def text(summary: Summary) -> str:
 
 def markdown(summary: Summary) -> str:
     """The summary as markdown tables."""
-    lines = [f"# {summary.job}: {summary.state}", "", summary.message, "", f"Output: `{summary.output}`"]
+    lines = [f"# {_title(summary)}: {summary.state}", "", summary.message, "", f"Output: `{summary.output}`"]
     for title, pairs in sections(summary):
         lines += [
             "",
@@ -34,6 +34,10 @@ def markdown(summary: Summary) -> str:
             *(f"| {_cell(name)} | {_cell(value)} |" for name, value in pairs),
         ]
     return "\n".join(lines)
+
+
+def _title(summary: Summary) -> str:
+    return summary.job if summary.date is None else f"{summary.job} for {summary.date}"
 
 
 def _cell(text: str) -> str:

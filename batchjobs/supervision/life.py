@@ -21,8 +21,9 @@ from batchjobs.settings.in_force import Settings, with_settings
 from batchjobs.settings.sizing import merged
 from batchjobs.storage.attempts import renewed, write_attempt
 from batchjobs.storage.best_effort import BestEffort
+from batchjobs.storage.failures import storage_errors
 from batchjobs.storage.output import LOGS
-from batchjobs.storage.store import LocalStore, storage_errors
+from batchjobs.storage.store import LocalStore
 from batchjobs.supervision.causes import Cause
 from batchjobs.supervision.prepared import PreparedJob
 from batchjobs.supervision.process import ReplicaProcess, last_lines

@@ -25,7 +25,7 @@ PUBLISH_S = 5.0
 class Limits:
     """The limits of one run, as moments and dollars. Without any, it has no end and no budget."""
 
-    began: datetime = field(default_factory=lambda: datetime.now(UTC))  # the run
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))  # the run, its input being there
     deadline: datetime | None = None  # the run is over by then
     is_of_this_run: bool = False  # the deadline is a date: the same command cannot go on after it
     max_cost_usd: float | None = None

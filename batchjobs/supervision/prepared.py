@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -12,6 +12,7 @@ from batchjobs.accounts.accounting import verdict
 from batchjobs.accounts.baseline import state_after
 from batchjobs.accounts.figures import RunFigures
 from batchjobs.accounts.lengths import OutputLengths
+from batchjobs.dates import refuse_unfilled
 from batchjobs.errors import OutputError
 from batchjobs.forecast.estimate import foresee
 from batchjobs.planning.plan import (
@@ -36,6 +37,7 @@ from batchjobs.storage.lease import fenced
 from batchjobs.storage.lock import OutputLock, acquire
 from batchjobs.storage.output import METRICS, OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan, read_summary
 from batchjobs.storage.store import Store, open_store
+from batchjobs.supervision.arrival import await_input
 from batchjobs.supervision.device_lock import DeviceLocks
 from batchjobs.supervision.limits import Limits, limits_of, refuse_beyond, refuse_without_room
 from batchjobs.supervision.preflight import check_engine
@@ -82,15 +84,21 @@ def prepare(
     """Check everything, plan or find the earlier plan, take the lock. Raises Refused before anything is written.
 
     With `retry`, rows of a finished job that failed with one of these codes are to run again. With `force`, a job that
-    does not fit its deadline or its budget is begun all the same.
+    does not fit its deadline or its budget is begun all the same. Waits for an input that is not complete yet, if the
+    job says so; a deadline counts from before that.
     """
-    began, limits = time.monotonic(), limits_of(job, datetime.now(UTC))
+    limits = limits_of(job, datetime.now(UTC))
+    refuse_unfilled(job)
     resolved = resolve_references(job)
     store = open_store(resolved.output.path, resolved.output.storage_options)
     if resolved.output.path.startswith("memory://"):
         raise OutputError(
             "output.path: found a memory:// path; a replica's memory ends with it. Use a folder or a store."
         )
+    if resolved.input.ready is not None and read_plan(store) is None:  # what was planned once was complete then
+        await_input(resolved, limits.deadline)
+        limits = replace(limits, began=datetime.now(UTC))
+    began = time.monotonic()
     dataset = read_dataset(resolved)
     check_overlap(resolved, dataset)
     plan = make_plan(job, resolved, dataset)

@@ -12,7 +12,7 @@ import yaml
 
 from batchjobs.errors import SpecError
 from batchjobs.settings.in_force import Settings, with_settings
-from batchjobs.spec import dump_job, load_job
+from batchjobs.spec import dump_job, read_job_file
 from schemas.job import JobSpec
 
 
@@ -29,7 +29,7 @@ def write_tuned(job_file: Path, settings: Settings, file: Path) -> None:
 
     Where the user's own text cannot be kept (an alias in the way, relative paths from another folder), all keys anew.
     """
-    wanted = with_settings(load_job(job_file), settings)
+    wanted = with_settings(read_job_file(job_file), settings)
     if not _edited(job_file.read_text(encoding="utf-8"), settings, file, wanted):
         file.write_text(f"# From {job_file.name}, with settings tuned.\n{dump_job(wanted)}", encoding="utf-8")
 
@@ -40,7 +40,7 @@ def _edited(text: str, settings: Settings, file: Path, wanted: JobSpec) -> bool:
         for name, value in settings.items():
             text = _with_key(text, name, value)
         file.write_text(text, encoding="utf-8")
-        return load_job(file) == wanted
+        return read_job_file(file) == wanted
     except (SpecError, yaml.YAMLError):
         return False
 

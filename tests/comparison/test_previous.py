@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from batchjobs.comparison.text import against
 from batchjobs.preview import preview
 from batchjobs.reports.text import text
 from batchjobs.supervision.progress import Silent
@@ -59,6 +61,30 @@ def test_a_run_is_compared_with_the_newest_one_that_generated_rows(night: Night)
     assert third.previous.is_small
     assert not third.previous.same_settings
     assert third.previous.settings == ["engine.echo.error_rows: [0, 1, 2, 3, 4] -> not set"]
+
+
+def test_a_dated_run_is_held_against_the_date_before_its_own_whenever_that_was_run(night: Night) -> None:
+    ran = {day: run_here(night(n, date=day)) for n, day in enumerate(("2026-11-28", "2026-11-29", "2026-11-02"))}
+    ran["2026-11-03"] = run_here(night(3, date="2026-11-03"))  # a backfill, and then the next night
+    ran["2026-11-30"] = run_here(night(4, date="2026-11-30"))
+    before = {day: summary.previous.date if summary.previous else None for day, summary in ran.items()}
+    assert before == {
+        "2026-11-28": None, "2026-11-29": "2026-11-28", "2026-11-02": None, "2026-11-03": "2026-11-02",
+        "2026-11-30": "2026-11-29",
+    }  # fmt: skip
+    tonight = ran["2026-11-30"]
+    assert text(tonight).startswith("test for 2026-11-30: completed")
+    assert re.search(r"Against the run before\n +date +2026-11-29\n", text(tonight))
+    assert tonight.previous is not None
+    assert against(tonight.previous) == "Against 2026-11-29: failed rows 0.0% -> 0.0%."
+
+
+def test_the_first_dated_run_is_held_against_the_newest_without_a_date(night: Night) -> None:
+    run_here(night(1))
+    dated = run_here(night(2, date="2026-11-28"))
+    assert dated.previous is not None
+    assert dated.previous.date is None
+    assert run_here(night(3)).previous is not None
 
 
 def test_the_same_settings_on_other_rows_are_the_same_settings(night: Night) -> None:

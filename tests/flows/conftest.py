@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
+
+from tests.flows.server import Server, own_server
 
 assert "prefect" not in sys.modules, "Prefect reads its home when it is imported, which must not happen before this"
 _home = tempfile.TemporaryDirectory(prefix="prefect-home-")
@@ -24,8 +23,6 @@ os.environ["DO_NOT_TRACK"] = "1"
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 os.environ.pop("PREFECT_API_URL", None)
 
-Value = TypeVar("Value")
-
 
 @pytest.fixture(scope="session")
 def prefect_home() -> Path:
@@ -34,13 +31,42 @@ def prefect_home() -> Path:
 
 
 @pytest.fixture(scope="session")
-def prefect_api() -> Iterator[str]:
-    """Address of the API of the server that flows in this process use."""
-    from prefect.settings import PREFECT_API_URL
-    from prefect.testing.utilities import prefect_test_harness
+def prefect_server() -> Iterator[Server]:
+    """The server of these tests: one in a process, because Prefect's workers for logs and events stay with the first.
 
-    with prefect_test_harness(server_startup_timeout=120):
-        yield str(PREFECT_API_URL.value())
+    It has all its services; Prefect's own test harness starts one without a scheduler, and without expiry of leases.
+    """
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with own_server(Path(_home.name) / "server") as server, temporary_settings({PREFECT_API_URL: server.url}):
+        yield server
+        _send_the_rest()
+
+
+def _send_the_rest() -> None:
+    """Before the server is gone: what is still queued would be tried again for minutes."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for service in (APILogWorker, EventsWorker):
+        service.drain_all(timeout=10)
+
+
+@pytest.fixture(scope="session")
+def prefect_api(prefect_server: Server) -> str:
+    """Address of the API that flows in this process use."""
+    return prefect_server.url
+
+
+@pytest.fixture(scope="session")
+def pool(prefect_server: Server) -> str:
+    """The work pool that both deployments name."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+
+    with get_client(sync_client=True) as client:
+        client.create_work_pool(WorkPoolCreate(name="gpu", type="process"))
+    return "gpu"
 
 
 @pytest.fixture(autouse=True)
@@ -55,19 +81,3 @@ def _prefect_of_these_tests(
     yield
     for handler, before in zip(handlers, filters, strict=True):
         handler.filters = before
-
-
-def eventually(look: Callable[[], Value], enough: Callable[[Value], bool], seconds: float = 30) -> Value:
-    """What `look` returns once it is `enough`: Prefect's events and log lines arrive later than states."""
-    deadline = time.monotonic() + seconds
-    while not enough(found := look()):
-        assert time.monotonic() < deadline, f"not in {seconds} s: {found}"
-        time.sleep(0.2)
-    return found
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import ConcurrencyLimitStrategy
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -20,8 +19,8 @@ from flows.batch_inference import exit_code_of
 from flows.nightly import nightly
 from flows.submit import submit
 from tests.conftest import MakeJob, write_spec
-from tests.flows.conftest import free_port
 from tests.flows.seen import tasks_of
+from tests.flows.waiting import free_port
 
 pytestmark = pytest.mark.prefect
 
@@ -29,12 +28,10 @@ PREFECT_YAML = Path(__file__).parents[2] / "prefect.yaml"
 
 
 @pytest.fixture(scope="module")
-def deployed(prefect_api: str, prefect_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def deployed(prefect_api: str, pool: str, prefect_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder from which both deployments were made, with the real command."""
     folder = tmp_path_factory.mktemp("operations")
     shutil.copy(PREFECT_YAML, folder)
-    with get_client(sync_client=True) as client:
-        client.create_work_pool(WorkPoolCreate(name="gpu", type="process"))
     environment = {"PREFECT_API_URL": prefect_api, "PREFECT_HOME": str(prefect_home), "PWD": str(folder)}
     subprocess.run(
         [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],

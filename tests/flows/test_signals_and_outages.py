@@ -9,8 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +17,9 @@ import pytest
 
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, text_table, write_spec
-from tests.flows.conftest import eventually, free_port
 from tests.flows.seen import artifacts_of, run_named, tasks_of
+from tests.flows.server import own_server
+from tests.flows.waiting import eventually
 
 pytestmark = pytest.mark.prefect
 
@@ -39,32 +38,6 @@ def started(job: JobSpec, file: Path, **environment: str) -> Iterator[subprocess
     finally:
         process.kill()
         process.communicate()
-
-
-@contextmanager
-def own_server() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A Prefect server that a test may kill: address of its API, and its process."""
-    port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
-        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    url = f"http://127.0.0.1:{port}/api"
-    try:
-        eventually(lambda: answers(url), bool, seconds=120)
-        yield url, process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=1) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
 
 
 def test_a_sigterm_drains_and_leaves_a_partial_run(make_job: MakeJob, tmp_path: Path, prefect_api: str) -> None:
@@ -98,10 +71,10 @@ def test_ctrl_c_stops_the_job_but_not_the_embedded_server_that_is_told_of_it(
 def test_an_api_that_goes_away_costs_one_warning_and_no_row(make_job: MakeJob, tmp_path: Path) -> None:
     job = make_job(text_table(100), name="alone", engine={"echo": {"tokens_per_s": 80}})
     with (
-        own_server() as (url, server),
-        started(job, tmp_path / "job.yaml", PREFECT_API_URL=url) as run,
+        own_server(tmp_path / "server") as server,
+        started(job, tmp_path / "job.yaml", PREFECT_API_URL=server.url) as run,
     ):
-        os.killpg(server.pid, signal.SIGKILL)
+        server.stop(signal.SIGKILL)
         out, err = run.communicate(timeout=90)
         ended = time.time()
     summary = json.loads(out)
