@@ -204,7 +204,7 @@ class RunSpec(Section):
     @field_validator("device_wait")
     @classmethod
     def _device_wait_is_a_duration(cls, value: str) -> str:
-        parse_duration(value)
+        parse_duration(value, may_be_zero=True)
         return value
 
 

@@ -38,7 +38,7 @@ class DeviceWait:
     ) -> None:
         self._prepared, self._stop, self._tell, self._look = prepared, stop, tell, look
         self._best_effort = best_effort
-        self._longest = parse_duration(prepared.job.run.device_wait).total_seconds()
+        self._longest = parse_duration(prepared.job.run.device_wait, may_be_zero=True).total_seconds()
         self._began = time.monotonic()
         self.waited_s = 0.0  # so far, because something was in the way
         self._told: tuple[str, float] = ("", 0.0)  # who was in the way, and when that was told

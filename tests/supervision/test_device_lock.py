@@ -53,8 +53,9 @@ from batchjobs.leftovers import DEVICES
 from batchjobs.settings.devices import OneDevice
 from batchjobs.supervision.device_lock import record_of, take_groups
 _, locks = take_groups([[OneDevice("0", "GPU-0a")]], 1, record_of("night", "/data/night"))
-mark = locks.names if sys.argv[1] == "marked" else ""
-engine = subprocess.Popen(["sleep", "1000"], pass_fds=locks.inherited, env={**os.environ, DEVICES: mark})
+mark = locks.names if sys.argv[1] != "unknown" else ""
+locks_of_it = locks.inherited if sys.argv[1] != "without a descriptor" else []
+engine = subprocess.Popen(["sleep", "1000"], pass_fds=locks_of_it, env={**os.environ, DEVICES: mark})
 print(engine.pid, flush=True)
 time.sleep(1000)
 """
@@ -103,6 +104,7 @@ def test_the_first_free_group_is_chosen_and_a_group_is_taken_as_a_whole_or_not_a
     second.release()
 
 
+@pytest.mark.parametrize("holder", ["marked", "without a descriptor"], indirect=True)
 def test_a_stopped_holder_still_holds_and_what_is_left_of_a_killed_one_is_ended(
     holder: tuple[subprocess.Popen[str], int],
 ) -> None:
