@@ -95,10 +95,9 @@ def test_the_command_waits_until_nothing_is_left_and_says_how_to_go_on(
     assert nothing_is_left(run, job)
     assert f"{parts(job)} of 100 shards are committed" in told.stdout
     assert f"To go on: prefect flow-run retry {run}" in told.stdout
-    assert "is over already: " in batchjobs("cancel", str(run)).stdout
-    nothing = batchjobs("cancel", job.output.path)
-    assert nothing.returncode == 2
-    assert "nothing was cancelled" in nothing.stderr
+    assert "is over already: " in cancel(find(str(run)))
+    with pytest.raises(Refused, match="nothing was cancelled"):
+        find(job.output.path)
 
 
 def test_a_run_without_prefect_is_refused_a_second_time_and_ended_by_a_signal(
