@@ -36,6 +36,7 @@ _WAITS_S = 15.0  # for a worker, before somebody asks whether there is one
 _LATE = timedelta(seconds=30)  # a log line may arrive so much later than one that was written after it
 _WARNING, _ERROR = 30, 40
 _ROUTINE = re.compile(r"\bWARNING\b")  # lines of the engine's own log; it warns at every start
+_SAID_AT_THE_END = re.compile(r"Finished in state|.* exited with status code: 1;")  # better
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,8 @@ class _Watcher:
                 continue
             self._seen.add(entry.id)
             self._latest = max(entry.timestamp, self._latest or entry.timestamp)
-            if entry.level >= _ERROR or not _ROUTINE.search(entry.message):
+            routine = entry.level < _ERROR and _ROUTINE.search(entry.message)
+            if not routine and not _SAID_AT_THE_END.match(entry.message):
                 yield entry.message
 
 

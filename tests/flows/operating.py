@@ -62,7 +62,7 @@ def read_run(run: UUID | str) -> FlowRun:
         return client.read_flow_run(UUID(str(run)))
 
 
-def ended(run: UUID | str, seconds: float = 60) -> FlowRun:
+def ended(run: UUID | str, seconds: float = 120) -> FlowRun:
     """The flow run once it is over."""
     return eventually(lambda: read_run(run), lambda found: bool(found.state and found.state.is_final()), seconds)
 
