@@ -1,9 +1,25 @@
-"""Which shards a table names."""
+"""What tables say of attempts, and which shards they name."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from batchjobs.storage.checkpoint import Commit
-from flows.tables import MOST_SHARDS, shards_table
+from flows.tables import MOST_SHARDS, attempts_table, shards_table
+from schemas.summary import Attempt
+
+
+def test_an_attempt_says_why_it_ended_and_what_was_done_about_it() -> None:
+    began = datetime(2026, 11, 29, 2, 0, tzinfo=UTC)
+    died = Attempt(replica=1, attempt=1, started=began, ended=began + timedelta(minutes=5), cause="out_of_memory",
+                   failure="CUDA out of memory.", remedy="max_num_seqs 64", rows_done=7)  # fmt: skip
+    alive = Attempt(replica=1, attempt=2, started=began + timedelta(minutes=6))
+    first, second = attempts_table([died, alive])
+    assert first == {
+        "replica": 1, "attempt": 1, "started": "2026-11-29 02:00 UTC", "ended": "2026-11-29 02:05 UTC",
+        "cause": "CUDA out of memory.", "remedy": "max_num_seqs 64", "rows": 7,
+    }  # fmt: skip
+    assert (second["ended"], second["cause"], second["rows"]) == ("not known", "", 0)
 
 
 def commit(shard: int, seconds: float = 1.0, **errors: int) -> Commit:
