@@ -138,7 +138,7 @@ def _worker_is_online() -> bool:
 def _stop(home: Path, role: str, patience_s: float) -> bool:
     """Ask each once (a second SIGTERM would end a draining job at once); kill what is left after `patience_s` seconds.
 
-    A worker that is asked waits for its flow runs and asks none of them, so they are asked here.
+    Flow runs before their worker: a worker of Prefect 3.7 that is asked to leave kills them, and they stay "Running".
     """
     asked: set[int] = set()
     began = time.monotonic()
@@ -147,11 +147,12 @@ def _stop(home: Path, role: str, patience_s: float) -> bool:
             print(f"  killing what is left of the {role}: its time of {patience_s:.0f} s is over")
             _send(signal.SIGKILL, found)
         heads = {pid for pid, its in found.items() if its.parent not in found or found[its.parent].run != its.run}
-        for pid in heads - asked:
-            if found[pid].run:
-                print(f"  flow run {found[pid].run} stops in order; what is committed stays")
-        _send(signal.SIGTERM, heads - asked)
-        asked |= heads
+        runs = {pid for pid in heads if found[pid].run}
+        due = (runs or heads) - asked
+        for pid in due & runs:
+            print(f"  flow run {found[pid].run} stops in order; what is committed stays")
+        _send(signal.SIGTERM, due)
+        asked |= due
         time.sleep(0.2)
     return bool(asked)
 

@@ -40,7 +40,8 @@ class Server:
         """Start it, and wait until it answers."""
         self.home.mkdir(parents=True, exist_ok=True)
         self._process = _start(["server", "start", "--host", "127.0.0.1", "--port", str(self._port)],
-                               self.home / "server.log", {**_SHORT, "PREFECT_HOME": str(self.home)})  # fmt: skip
+                               self.home / "server.log", {**_SHORT, "PREFECT_HOME": str(self.home),
+                                "PREFECT_UI_API_URL": self.url})  # fmt: skip
         eventually(lambda: self.answers() or self._process.poll() is not None, bool, seconds=120)
         assert self._process.poll() is None, (self.home / "server.log").read_text()
 
