@@ -114,7 +114,8 @@ def _automations(client: SyncPrefectClient, wanted: Wanted) -> Iterator[Automati
         yield _bad_end(block)
         nightly = FlowFilter(name=FlowFilterName(any_=[NIGHTLY]))
         for deployment in client.read_deployments(flow_filter=nightly):
-            yield _missed(f"{NIGHTLY}/{deployment.name}", deployment.id, wanted.missed_after, block)
+            if deployment.schedules:  # else nobody expects it
+                yield _missed(f"{NIGHTLY}/{deployment.name}", deployment.id, wanted.missed_after, block)
 
 
 def _dead(within: float) -> AutomationCore:

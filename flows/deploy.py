@@ -1,4 +1,4 @@
-"""Both deployments of `prefect.yaml`, made from Python; a second call changes nothing but what differs."""
+"""The deployments of `prefect.yaml`, made from Python; a second call changes nothing but what differs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def deploy(
     timezone: str = "Europe/Berlin",
     pool: str = "gpu",
 ) -> list[str]:
-    """Make the work pool, `batch-inference/adhoc` and, if there are job files, `nightly/nightly`; their names.
+    """Make the work pool, `batch-inference/adhoc`, `nightly/backfill` and, if there are job files, `nightly/nightly`.
 
-    Job files are named relative to `folder`, in which the flows will run. Raises Refused before anything is changed.
+    Returns their names. Job files are named relative to `folder`, in which the flows will run. Raises Refused before
+    anything is changed.
     """
     missing = [file for file in job_files if not (folder / file).is_file()]
     if missing:
@@ -45,10 +46,11 @@ def deploy(
     require_api("nothing was deployed")
     _make_pool(pool)
     _apply(adhoc(), folder, pool)
+    _apply(backfill(), folder, pool)
     if job_files:
         # Not given to the deployment itself, which would resume a schedule that somebody has paused.
         _apply(nights(job_files), folder, pool, [{"schedule": schedule, "slug": "nightly"}])
-    return ["batch-inference/adhoc", *(["nightly/nightly"] if job_files else [])]
+    return ["batch-inference/adhoc", "nightly/backfill", *(["nightly/nightly"] if job_files else [])]
 
 
 def _apply(deployment: RunnerDeployment, folder: Path, pool: str, schedules: Sequence[dict[str, Any]] = ()) -> None:
@@ -79,6 +81,19 @@ def nights(job_files: Sequence[str]) -> RunnerDeployment:
             tags=["batchjobs", "nightly"],
             parameters={"job_file": job_files[0]} if one else {"job_files": list(job_files)},
             concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW),
+            entrypoint_type=EntrypointType.MODULE_PATH,
+        )
+    )
+
+
+def backfill() -> RunnerDeployment:
+    """Nights that are missing. Its limit is its own, so that it is never what cancels tonight's run."""
+    return _as_module(
+        nightly.to_deployment(
+            "backfill",
+            description="Nights that are missing, oldest first.",
+            tags=["batchjobs", "backfill"],
+            concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
             entrypoint_type=EntrypointType.MODULE_PATH,
         )
     )

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A Prefect of this checkout's own: `up` starts a server with UI, both deployments and a worker; `down` ends them.
+"""A Prefect of this checkout's own: `up` starts a server with UI, the deployments and a worker; `down` ends them.
 
 Everything it keeps is in one folder (database, leases, logs). What it starts carries a mark in its environment, which
 flow runs inherit: that is how `down` finds it, and nothing else. It listens on loopback only.

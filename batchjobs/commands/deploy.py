@@ -22,7 +22,7 @@ def deploy(
     pool: Annotated[str, typer.Option(help="Prefect work pool; made as a process pool if it does not exist.")] = "gpu",
     folder: Annotated[Path, typer.Option(help="Where the flows will run.")] = Path(),
 ) -> None:
-    """Make the Prefect work pool and both deployments, as `prefect.yaml` does. Call it again after every change."""
+    """Make the Prefect work pool and the deployments, as `prefect.yaml` does. Call it again after every change."""
     from flows.deploy import deploy as make
 
     files = job_file or ([NIGHTLY] if (folder / NIGHTLY).is_file() else [])

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import DeploymentScheduleCreate
+from prefect.client.schemas.schedules import CronSchedule
 from prefect.client.schemas.sorting import AutomationSort
 from prefect.events.schemas.automations import Automation
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -122,12 +124,14 @@ def test_a_run_that_ends_badly_calls_the_webhook_with_what_and_why(
 def test_a_night_without_a_completed_run_calls_the_webhook(prefect_api: str, webhook: Webhook) -> None:
     with get_client(sync_client=True) as client:
         flow = client.create_flow(nightly)
-        deployment = client.create_deployment(flow, "missed")
-        client.create_deployment(flow, "other")
-    assert set(set_automations(Wanted(webhook=webhook.url, missed_after=10))) >= {
-        f"{PREFIX}tell of a missed night of nightly/missed",
-        f"{PREFIX}tell of a missed night of nightly/other",
-    }
+        every_night = [DeploymentScheduleCreate(schedule=CronSchedule(cron="0 2 * * *"), active=False)]
+        deployment = client.create_deployment(flow, "missed", schedules=every_night)
+        client.create_deployment(flow, "other", schedules=every_night)
+        client.create_deployment(flow, "by hand")
+    made = set(set_automations(Wanted(webhook=webhook.url, missed_after=10)))
+    missed = f"{PREFIX}tell of a missed night of nightly"
+    assert made >= {f"{missed}/missed", f"{missed}/other"}
+    assert f"{missed}/by hand" not in made
     calls = eventually(lambda: webhook.calls, lambda found: len(found) >= 2)
     assert any(call["text"].startswith("No run of nightly/missed has completed for ") for call in calls)
     with get_client(sync_client=True) as client:

@@ -1,4 +1,4 @@
-"""Both deployments of `prefect.yaml`, the nightly flow, and ad-hoc submission."""
+"""The deployments of `prefect.yaml`, the nightly flow, and ad-hoc submission."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PREFECT_YAML = Path(__file__).parents[2] / "prefect.yaml"
 
 @pytest.fixture(scope="module")
 def deployed(prefect_api: str, pool: str, prefect_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder from which both deployments were made, with the real command."""
+    """The folder from which the deployments were made, with the real command."""
     folder = tmp_path_factory.mktemp("operations")
     shutil.copy(PREFECT_YAML, folder)
     environment = {"PREFECT_API_URL": prefect_api, "PREFECT_HOME": str(prefect_home), "PWD": str(folder)}
@@ -68,7 +68,7 @@ def test_the_adhoc_deployment_queues_and_has_a_form(deployed: Path) -> None:
 
 
 def test_flows_are_imported_from_the_installed_package_in_the_folder_of_the_job_files(deployed: Path) -> None:
-    for name in ("nightly/nightly", "batch-inference/adhoc"):
+    for name in ("nightly/nightly", "nightly/backfill", "batch-inference/adhoc"):
         found = deployment(name)
         assert found.entrypoint is not None
         assert found.entrypoint.startswith("flows.")
@@ -76,7 +76,7 @@ def test_flows_are_imported_from_the_installed_package_in_the_folder_of_the_job_
 
 
 def test_the_command_makes_the_same_deployments_as_the_file(deployed: Path) -> None:
-    names = ("batch-inference/adhoc", "nightly/nightly")
+    names = ("batch-inference/adhoc", "nightly/backfill", "nightly/nightly")
     of_file = [_settings(name) for name in names]
     (deployed / "jobs").mkdir()
     (deployed / "jobs/nightly.yaml").touch()
