@@ -32,7 +32,7 @@ def _one_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def job_named(make_job: MakeJob, tmp_path: Path, name: str, rows: int = 60, **sections: Any) -> JobSpec:
-    """Of 60 rows: about 12 seconds of work."""
+    """Of 60 rows: about 12 seconds of work. All jobs of a test have one dataset."""
     sections = {"engine": {"echo": {"tokens_per_s": 35}}, **sections}
     return make_job(text_table(rows), name=name, output={"path": str(tmp_path / name)}, **sections)
 
@@ -173,7 +173,7 @@ def test_after_kill_9_of_the_dispatcher_the_next_job_gets_the_device_when_the_re
     make_job: MakeJob, tmp_path: Path, frozen: bool
 ) -> None:
     first = job_named(make_job, tmp_path, "first")
-    second = job_named(make_job, tmp_path, "second", rows=8, engine={})
+    second = job_named(make_job, tmp_path, "second", engine={})  # the same dataset, at once
     with running(first, tmp_path / "1.yaml") as process:
         (replica,) = set(replicas_of(first)) - {process.pid}
         if frozen:

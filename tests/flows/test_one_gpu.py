@@ -14,17 +14,19 @@ from uuid import UUID
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.client.schemas.objects import FlowRun
 from prefect.deployments import run_deployment
 
 from schemas.job import JobSpec
 from schemas.summary import Summary
 from tests.conftest import MakeJob, text_table, write_spec
-from tests.flows.seen import log_of
 from tests.flows.server import worker
 from tests.flows.waiting import eventually
 
 pytestmark = pytest.mark.prefect
+
+_TOLD = "gpu0 is held by job adhoc of "
 
 PREFECT_YAML = Path(__file__).parents[2] / "prefect.yaml"
 
@@ -42,6 +44,12 @@ def ended(run_id: UUID) -> FlowRun:
         )
 
 
+def messages_of(run_id: UUID) -> list[str]:
+    with get_client(sync_client=True) as client:
+        mine = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run_id]))
+        return [line.message for line in client.read_logs(log_filter=mine)]
+
+
 def summary_in(job: JobSpec) -> Summary:
     return Summary.model_validate_json((Path(job.output.path) / "_batchjobs/summary.json").read_bytes())
 
@@ -57,7 +65,7 @@ def test_a_night_on_another_worker_waits_for_the_device_of_an_ad_hoc_run(
     )  # fmt: skip
     engine = {"echo": {"tokens_per_s": 35}}  # some minutes of work
     adhoc = make_job(text_table(1000), name="adhoc", engine=engine, output={"path": str(tmp_path / "adhoc")})
-    night = make_job(text_table(20), name="night", output={"path": str(tmp_path / "night")})
+    night = make_job(text_table(1000), name="night", output={"path": str(tmp_path / "night")})
     devices = {"BATCHJOBS_DEVICES": "gpu0", "BATCHJOBS_LOCKS": str(tmp_path / "locks")}
     with worker(prefect_api, tmp_path, "one", **devices), worker(prefect_api, tmp_path, "two", **devices):
         first = started("batch-inference/adhoc", job=adhoc.model_dump(mode="json", exclude_defaults=True))
@@ -72,5 +80,4 @@ def test_a_night_on_another_worker_waits_for_the_device_of_an_ad_hoc_run(
     (end,) = [attempt.ended for attempt in held.attempts]
     assert end is not None
     assert all(attempt.started >= end for attempt in waited.attempts)
-    lines = [line.message for line in log_of(runs[1])]
-    assert any(line.startswith("gpu0 is held by job adhoc of ") and "Waiting until" in line for line in lines), lines
+    eventually(lambda: messages_of(second), lambda said: any(line.startswith(_TOLD) for line in said))
