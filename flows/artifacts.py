@@ -134,7 +134,7 @@ def describe(now: Progress) -> str:
     glance.append(f"{now.errors:,} errors")
     phase = "starting the engine" if now.phase == "starting" else now.phase
     closer = [
-        f"{phase}, {duration(now.elapsed_s)}",
+        f"{phase}, {duration(now.elapsed_s)}" if now.elapsed_s else phase,  # no engine is alive at the very end
         f"attempt {now.attempt}",
         f"{now.shards_committed:,} of {now.shards_total:,} shards committed",
         f"{now.running:,} requests running, {now.waiting:,} waiting",

@@ -27,6 +27,7 @@ def announce(summary: Summary) -> None:
             "output": summary.output,
             "state": summary.state,
             "exit_code": summary.exit_code,
+            "date": summary.date,
             "message": summary.message,
             "rows": {"ok": rows.ok, "error": rows.error, "total": rows.total, "generated": rows.generated},
             "tokens": {"prompt": tokens.prompt, "output": tokens.output},
@@ -39,7 +40,8 @@ def announce(summary: Summary) -> None:
 def announce_error(job: JobSpec, error: Exception) -> None:
     """Tell that a job was refused, or could not go on and has no summary. Returns at once, and never raises."""
     state = "refused" if isinstance(error, Refused) else "failed"
-    known = {"output": job.output.path, "state": state, "exit_code": EXIT_CODES[state], "message": str(error)}
+    known = {"output": job.output.path, "state": state, "exit_code": EXIT_CODES[state], "date": job.date,
+             "message": str(error)}  # fmt: skip
     _emit(job.name, known)
 
 
