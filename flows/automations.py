@@ -77,6 +77,18 @@ def set_automations(wanted: Wanted) -> dict[str, Change]:
         return changes | _delete(client, found) | resume_crashed(client, wanted.max_resumes)
 
 
+def at_server_start() -> dict[str, Change]:
+    """What a server that has just started needs: automations if it has none of ours, and those resumed that it missed.
+
+    Raises Refused.
+    """
+    require_api("nothing was changed")
+    with get_client(sync_client=True) as client:
+        if _ours(client):
+            return resume_crashed(client, Wanted().max_resumes)
+    return set_automations(Wanted())
+
+
 def resume_crashed(client: SyncPrefectClient, most: int) -> dict[str, Change]:
     """Do by hand what the automation should have done in the last day.
 

@@ -27,7 +27,7 @@ EXAMPLE = "demo/job.yaml"  # the nightly deployment's job file, once `make demo`
 HOME_MARK, ROLE_MARK, PORT_MARK = "BATCHJOBS_UI_HOME", "BATCHJOBS_UI_ROLE", "BATCHJOBS_UI_PORT"
 _RUN = "PREFECT__FLOW_RUN_ID"  # in the environment of a flow run and of what it starts
 _START_S = 120  # the first start migrates an empty database
-_DRAIN_S = 60  # a flow run drains for 25 s at most, then writes its summary and report
+_DRAIN_S = 60  # a flow run drains for 20 s at most, then writes its summary and report
 _SERVER_S = 30
 
 
@@ -66,11 +66,14 @@ def up(home: Path, port: int) -> None:
     _wait_for(lambda: _answers(port), home, "server")
     os.environ.update(settings(home, port))  # before Prefect is imported, which reads its settings then
     from batchjobs.errors import Refused
+    from flows.automations import at_server_start
     from flows.deploy import deploy
 
     try:
         for name in deploy(ROOT, [EXAMPLE] if (ROOT / EXAMPLE).is_file() else []):
             print(f"  deployed {name}")
+        for name, change in at_server_start().items():
+            print(f"  {change} {name}")
     except Refused as error:
         raise RefusedError(str(error)) from None
     ran = running is not None and bool(_marked(home, "worker"))
