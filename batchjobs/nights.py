@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from batchjobs.accounts.units import dollars
-from batchjobs.errors import BatchjobsError, Refused, SpecError, StoppedWaiting
+from batchjobs.errors import BatchjobsError, SpecError, StoppedWaiting
 from batchjobs.spec import load_job, resolve_references
 from batchjobs.storage.output import SUCCESS
 from batchjobs.storage.store import open_store
@@ -108,7 +108,6 @@ def _one(night: Night, run: Callable[[JobSpec], Summary]) -> tuple[Outcome, bool
         summary = run(night.load())
     except BatchjobsError as error:
         state: State = next((s for s in _WORST_FIRST if EXIT_CODES[s] == error.exit_code), "failed")
-        logger.log(logging.WARNING if isinstance(error, Refused) else logging.ERROR, "%s: %s", night.label, error)
         return Outcome(night, state, str(error)), isinstance(error, StoppedWaiting)
     except Exception as bug:
         logger.exception("%s ended by an error that nobody expected.", night.label)

@@ -62,7 +62,7 @@ def _too_late(missing: str, ready: ReadySpec, waited_s: float) -> str:
     waited = (
         f"Waited {duration(waited_s)} for it (input.ready.wait is {ready.wait})."
         if ready.wait is not None
-        else "It was not waited for: input.ready.wait, such as 2h, is not set."
+        else "It was not waited for: a backfill never waits, nor does a run without input.ready.wait (such as 2h)."
     )
     return f"The input is not complete: {missing}. {waited} Find out what writes it. {_AGAIN}"
 

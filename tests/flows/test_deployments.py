@@ -67,6 +67,13 @@ def test_the_adhoc_deployment_queues_and_has_a_form(deployed: Path) -> None:
     assert adhoc.schedules == []
 
 
+def test_a_backfill_is_the_nightly_flow_without_a_schedule(deployed: Path) -> None:
+    backfill = deployment("nightly/backfill")
+    assert (backfill.schedules, backfill.parameters) == ([], {})
+    assert backfill.concurrency_options is not None
+    assert backfill.concurrency_options.collision_strategy == ConcurrencyLimitStrategy.ENQUEUE
+
+
 def test_flows_are_imported_from_the_installed_package_in_the_folder_of_the_job_files(deployed: Path) -> None:
     for name in ("nightly/nightly", "nightly/backfill", "batch-inference/adhoc"):
         found = deployment(name)

@@ -149,7 +149,7 @@ def test_what_does_not_come_in_time_is_refused_and_named(make_job: MakeJob, tmp_
 
 
 def test_without_a_wait_it_is_refused_at_once(make_job: MakeJob) -> None:
-    with pytest.raises(InputMissing, match=r"input\.ready\.wait, such as 2h, is not set"):
+    with pytest.raises(InputMissing, match=r"nor does a run without input\.ready\.wait \(such as 2h\)"):
         run_here(make_job(input={"ready": {"min_rows": 11}}))
 
 
