@@ -58,11 +58,15 @@ def read_job_file(path: str | Path) -> JobSpec:
     """The same with its date variables as they are written; raises SpecError."""
     file = Path(path)
     try:
-        data = yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
+        text = file.read_text(encoding="utf-8")
+        data = yaml.load(text, Loader=_UniqueKeyLoader)
     except OSError as error:
         raise SpecError(f"The job file {file} cannot be read: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise SpecError(f"The job file {file} is not valid YAML: {error}") from error
+    except yaml.YAMLError as error:
+        hint = '\nA text with {{ … }} in it wants quotes: "data/dt={{ ds }}".' if "{{" in text else ""
+        raise SpecError(f"The job file {file} is not valid YAML: {error}{hint}") from error
     if not isinstance(data, dict):
         raise SpecError(f"The job file {file}: found {type(data).__name__}; allowed: a mapping with name, input, …")
     return absolute_paths(parse_job(data, where=str(file)), file.parent.resolve())

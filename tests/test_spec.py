@@ -72,6 +72,13 @@ def test_a_file_that_is_no_job_is_refused_by_name(tmp_path: Path, text: str) -> 
         load_job(file)
 
 
+def test_a_date_variable_that_yaml_takes_for_a_mapping_is_explained(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("input: {path: data/dt={{ ds }}, limit: 1}\n")
+    with pytest.raises(SpecError, match='wants quotes: "data/dt={{ ds }}"'):
+        load_job(file)
+
+
 def test_a_missing_job_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"nowhere\.yaml cannot be read"):
         load_job(tmp_path / "nowhere.yaml")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from textwrap import wrap
 
 from batchjobs.accounts.units import dollars, duration
-from batchjobs.reports.wording import UNKNOWN, size
+from batchjobs.reports.wording import UNKNOWN, plural, size
 from schemas.description import Alternative, Description
 from schemas.figures import Distribution, Interval
 
@@ -32,7 +32,8 @@ def brief(found: Description) -> str:
 
 
 def _head(found: Description) -> str:
-    return f"{found.job}: {found.rows:,} rows in {found.files:,} files, {found.shards:,} shards, to {found.output}"
+    rows, files = plural(found.rows, "row"), plural(found.files, "file")
+    return f"{found.job}: {rows} in {files}, {plural(found.shards, 'shard')}, to {found.output}"
 
 
 def _sections(found: Description) -> Iterator[tuple[str, list[str]]]:

@@ -60,7 +60,7 @@ def test_a_watched_job_ends_with_its_exit_code_and_its_figures(make_job: MakeJob
     job = make_job(text_table(20), name="watched", cost={"usd_per_hour": 2.5})
     result = batchjobs("submit", write_spec(job, tmp_path / "job.yaml"), "--watch", "--tag", "mine")
     assert result.returncode == 0, result.stderr
-    assert f"watched: 20 rows in 1 files, 5 shards, to {job.output.path}" in result.stderr
+    assert f"watched: 20 rows in 1 file, 5 shards, to {job.output.path}" in result.stderr
     assert "Running" in result.stderr
     assert "completed · 20 of 20 rows ok · 0 errors" in result.stderr
     assert "watched: Completed (exit code 0). All 20 rows are accounted for." in result.stdout
