@@ -9,13 +9,14 @@ MODEL := demo/model/config.json
 
 ROWS ?= 256
 FRESH ?=
+PORT ?= 4200
 
 # Tests, demo and benchmark stay on this machine.
 export DO_NOT_TRACK := 1
 export VLLM_NO_USAGE_STATS := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-.PHONY: help setup demo test test-fast chaos check fmt bench clean
+.PHONY: help setup demo ui down test test-fast chaos check fmt bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | \
@@ -33,6 +34,12 @@ $(MODEL): | $(READY)
 
 demo: $(READY) $(MODEL) ## run the demo job for real (ROWS=256, FRESH=1 starts over)
 	@$(BIN)/python scripts/demo.py --rows $(ROWS) $(if $(filter-out 0,$(FRESH)),--fresh)
+
+ui: $(READY) ## start Prefect here: server with UI, deployments, one worker (PORT=4200)
+	@$(BIN)/python scripts/ui.py up --port $(PORT)
+
+down: ## stop what `make ui` started; a flow run stops in order
+	@if [ -x $(BIN)/python ]; then $(BIN)/python scripts/ui.py down; fi
 
 test: $(MODEL) test-fast ## run every test (ARGS= goes to pytest)
 	@$(BIN)/python -m pytest -m "engine or prefect" $(ARGS)

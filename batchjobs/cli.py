@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchjobs import __version__, cli_tuning
-from batchjobs.cli_arguments import AsJson, Date, Force, JobFile, Output, job_in
-from batchjobs.cli_backfill import make_backfill
+from batchjobs import __version__
+from batchjobs.commands import automations, deploy, submission, tuning
+from batchjobs.commands.arguments import AsJson, Date, Force, JobFile, Output, job_in
+from batchjobs.commands.backfill import make_backfill
 from batchjobs.errors import BatchjobsError
 from batchjobs.rows.tokenizers_only import spare_torch
 
@@ -248,30 +249,10 @@ def explain(
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else text(found))
 
 
-@app.command()
-def submit(
-    job_file: JobFile,
-    deployment: Annotated[str, typer.Option(help="Prefect deployment that runs the job.")] = "batch-inference/adhoc",
-    tag: Annotated[list[str] | None, typer.Option(help="Tag of the flow run; may be repeated.")] = None,
-    date: Date = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Start an ad-hoc run of a job on a Prefect worker, and return at once."""
-    from flows.submit import submit as submit_job
-
-    submitted = submit_job(job_in(job_file, date), deployment, tag or [], force)
-    known = {"id": str(submitted.id), "name": submitted.name, "url": submitted.url}
-    typer.echo(
-        json.dumps(known, indent=2)
-        if as_json
-        else f"Submitted {submitted.name} ({submitted.id})\n{submitted.url or ''}"
-    )
-
-
-app.command(name="backfill")(make_backfill(_run))
-app.command()(cli_tuning.tune)
-app.add_typer(cli_tuning.bench, name="bench")
+for command in (submission.submit, submission.cancel, make_backfill(_run), deploy.deploy, automations.automations):
+    app.command(rich_help_panel="Nights, and runs on Prefect workers")(command)
+app.command()(tuning.tune)
+app.add_typer(tuning.bench, name="bench")
 
 
 def _version(wanted: bool) -> None:

@@ -5,7 +5,8 @@ BatchjobsError                exit code 1, state `failed`
 │   ├── SpecError             a key of the job spec: unknown, impossible, or of the wrong type
 │   ├── InputError            the dataset: unreadable, or files that do not fit together
 │   │   └── InputMissing      it is not there, or not complete yet
-│   └── OutputError           the output folder: not ours, of another job, or in use
+│   ├── OutputError           the output folder: not ours, of another job, or in use
+│   └── DeviceBusy            another job holds the GPU and did not leave in time
 ├── StoppedWaiting            exit code 3, state `partial`: stopped on purpose before it began
 ├── InputChanged              a planned input file is not what it was
 ├── StorageFailed             the output's storage: full, not permitted, not there (also an OSError)
@@ -44,6 +45,10 @@ class InputMissing(InputError):
 
 class OutputError(Refused):
     """The output folder: not ours, of another job, or in use."""
+
+
+class DeviceBusy(Refused):
+    """Another job holds the device for longer than this one was to wait; says who."""
 
 
 class StoppedWaiting(BatchjobsError):

@@ -10,12 +10,13 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 MARK = "BATCHJOBS_OUTPUT_MARK"
 ATTEMPT = "BATCHJOBS_ATTEMPT"
+DEVICES = "BATCHJOBS_DEVICE_LOCKS"  # of the devices that a life may use, joined by commas
 _PATIENCE = 10.0  # seconds for the kernel to end what was killed
 _TRACKER_S = 1.0  # for a resource tracker to end by itself
 # Shared memory and semaphores of vLLM's and Python's queues, whose tracker may be dead.
@@ -30,19 +31,27 @@ def mark_of(url: str) -> str:
 
 def marked(mark: str, attempt: int | None = None) -> list[int]:
     """Processes that carry the mark, without this one; with `attempt`, those of one life only."""
-    wanted = {f"{MARK}={mark}".encode()} | ({f"{ATTEMPT}={attempt}".encode()} if attempt is not None else set())
-    found = []
-    for pid in _processes():
-        if pid != os.getpid():
-            with suppress(OSError):
-                if wanted <= set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
-                    found.append(pid)
-    return found
+    wanted = {f"{MARK}={mark}"} | ({f"{ATTEMPT}={attempt}"} if attempt is not None else set())
+    return [pid for pid, variables in _environments() if wanted <= variables]
 
 
 def remove_marked(mark: str) -> int:
     """End what carries the mark; returns how many processes there were. Raises TimeoutError if one does not end."""
     return _end(lambda: marked(mark))
+
+
+def remove_users(lock: str) -> int:
+    """End what was given the device with this lock; as `remove_marked`. For whoever has the lock: its user is gone."""
+
+    def find() -> list[int]:
+        given = f"{DEVICES}="
+        return [
+            pid
+            for pid, variables in _environments()
+            if any(lock in each.removeprefix(given).split(",") for each in variables if each.startswith(given))
+        ]
+
+    return _end(find)
 
 
 def of_life(group: int, mark: str, attempt: int) -> list[int]:
@@ -90,6 +99,15 @@ def _is_tracker(pid: int) -> bool:
     with suppress(OSError):
         return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
+
+
+def _environments() -> Iterator[tuple[int, set[str]]]:
+    """The environments that this user may see, without this process's own."""
+    for pid in _processes():
+        if pid != os.getpid():
+            with suppress(OSError):
+                variables = Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace")
+                yield pid, set(variables.split("\0"))
 
 
 def _processes() -> list[int]:

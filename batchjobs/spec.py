@@ -20,7 +20,7 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 # Where `${ENV}` may stand. Prompts, schemas and regular expressions are left alone: there it is text.
 _REFERENCE_KEYS = ("input.path", "input.ready", "input.storage_options", "output.path", "output.storage_options",
-                   "model.name", "model.tokenizer", "engine.python", "engine.env")  # fmt: skip
+                   "model.name", "model.tokenizer", "engine.python", "engine.env", "run.state")  # fmt: skip
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -120,6 +120,8 @@ def absolute_paths(job: JobSpec, folder: Path) -> JobSpec:
     if ready and ready["marker"] and "/" in ready["marker"]:  # else a name in the input's folder
         ready["marker"] = _absolute(ready["marker"], folder)
     data["output"]["path"] = _absolute(data["output"]["path"], folder)
+    if data["run"]["state"]:
+        data["run"]["state"] = _absolute(data["run"]["state"], folder)
     if data["model"]:
         for key in ("name", "tokenizer"):  # a hub name has a slash too: only what looks like or is a folder is a path
             data["model"][key] = _absolute_if_there(data["model"][key], folder)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from batchjobs.accounts.units import clock, dollars, duration
-from batchjobs.storage.lease import is_held
-from batchjobs.storage.output import ATTEMPTS, LOCK, PLAN, PROGRESS, SUMMARY, not_ours
-from batchjobs.storage.store import LocalStore, Store, open_store
+from batchjobs.storage.holder import holder_of
+from batchjobs.storage.output import ATTEMPTS, PLAN, PROGRESS, SUMMARY, WAITING, not_ours
+from batchjobs.storage.store import Store, open_store
 
 _SHOWN = ("attempt", "started", "ended", "cause", "failure", "remedy", "rows_done")
 _LAST_ATTEMPTS = 10
@@ -22,17 +20,23 @@ _PART = re.compile(r"part-\d{6,}\.parquet")
 def read_status(output: str) -> dict[str, Any]:
     """State, shards, rows and the latest progress or summary; raises OutputError if it is no output of ours."""
     store = open_store(output)
-    plan = _read(store, PLAN)
-    if plan is None:
+    plan, is_held = _read(store, PLAN), holder_of(store) is not None
+    waiting = _read(store, WAITING) if is_held else None  # a killed run may have left it
+    if plan is not None:
+        rows, shards = sum(rows for _, rows in plan["shards"]), len(plan["shards"])
+    elif waiting is not None:
+        rows, shards = waiting["rows"], waiting["shards"]
+    else:
         raise not_ours(store)
     parts = sum(1 for name in store.names() if _PART.fullmatch(name))
     summary, progress = _read(store, SUMMARY), _read(store, PROGRESS)
     attempts = [found for name in store.names(ATTEMPTS) if (found := _read(store, f"{ATTEMPTS}/{name}"))]
     return {
-        "state": _state(store, summary, progress),
+        "state": _state(is_held, waiting, summary, progress),
         "output": output,
-        "rows": sum(rows for _, rows in plan["shards"]),
-        "shards": {"total": len(plan["shards"]), "committed": parts},
+        "rows": rows,
+        "shards": {"total": shards, "committed": parts},
+        "waiting": waiting["text"] if waiting is not None else None,
         "attempts": [{name: attempt[name] for name in _SHOWN} for attempt in attempts],
         "quarantined": {row: words for attempt in attempts for row, words in attempt["quarantined"].items()},
         "progress": progress,
@@ -49,21 +53,12 @@ def _read(store: Store, name: str) -> Any:
         return None
 
 
-def _state(store: Store, summary: Any, progress: Any) -> str:
-    if _is_locked(store) if isinstance(store, LocalStore) else is_held(store):
-        return "running"
+def _state(is_held: bool, waiting: Any, summary: Any, progress: Any) -> str:
+    if is_held:
+        return "running" if waiting is None else "waiting"
     if progress is not None:  # a run in order takes it away at its end
         return "interrupted"
     return str(summary["state"]) if summary is not None else "interrupted"
-
-
-def _is_locked(store: LocalStore) -> bool:
-    with suppress(FileNotFoundError), (store.root / LOCK).open("rb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _ahead(progress: dict[str, Any]) -> list[str]:
@@ -89,7 +84,9 @@ def describe(found: dict[str, Any]) -> str:
         f"{found['output']}: {found['state']}",
         f"shards  {shards['committed']:,} of {shards['total']:,} committed",
     ]
-    if progress is not None:
+    if found.get("waiting") is not None:
+        lines.append(found["waiting"])
+    elif progress is not None:
         lines.append(
             f"rows    {progress['rows_done']:,} of {progress['rows_total']:,} done, {progress['errors']:,} errors"
         )

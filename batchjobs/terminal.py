@@ -1,9 +1,11 @@
-"""A running job in a terminal: one progress bar on standard error, log lines above it."""
+"""A running job in a terminal: on standard error, one progress bar or moving line, log lines above it."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import sys
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -96,3 +98,35 @@ def _deadline(now: Progress, deadline: datetime) -> str:
     today = datetime.now(UTC)
     forecast = f"all done {clock(now.ends_at, today)}, " if now.ends_at is not None else ""
     return f"{forecast}deadline {clock(deadline, today)}"
+
+
+class Lines:
+    """Lines about something far away, and a last one that moves. Without a terminal it is printed now and then."""
+
+    def __init__(self) -> None:
+        self._is_tty = sys.stderr.isatty()
+        self._moving, self._printed_at = "", float("-inf")
+
+    def line(self, text: str) -> None:
+        """Print a line above the moving one."""
+        self._write(f"\r\x1b[K{text}\n{self._moving}" if self._is_tty else f"{text}\n")
+
+    def moving(self, text: str) -> None:
+        """Put a text into the place of the one before."""
+        if self._is_tty:
+            self._moving = text[: shutil.get_terminal_size().columns - 1]
+            self._write(f"\r\x1b[K{self._moving}")
+        elif text != self._moving and time.monotonic() > self._printed_at + _QUIET_S:
+            self._moving, self._printed_at = text, time.monotonic()
+            self._write(f"{text}\n")
+
+    def end(self) -> None:
+        """What is printed from now on begins a line of its own."""
+        if self._is_tty and self._moving:
+            self._write("\n")
+        self._moving = ""
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # whoever reads it may be gone
+            sys.stderr.write(text)
+            sys.stderr.flush()

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from batchjobs.errors import Refused
+
 _START_S = 120  # the first start migrates an empty database; on a slow disk that takes a minute
 
 
@@ -52,6 +54,19 @@ def api_answers(timeout_s: float = 5) -> bool:
             return client.api_healthcheck() is None
     except Exception:  # entering the client asks for the server's version, and raises in many ways
         return False
+
+
+def require_api(so: str) -> None:
+    """Raises Refused if there is no API that answers; `so` says what that means for what was asked."""
+    if not api_configured():
+        raise Refused(
+            f"No Prefect API is configured, so {so}. Start one with `make ui` or `prefect server start` and say "
+            "`prefect config set PREFECT_API_URL=http://127.0.0.1:4200/api`. A job runs without one: batchjobs run."
+        )
+    if not api_answers():
+        raise Refused(
+            f"The Prefect API at {api_url()} does not answer, so {so}. Is `prefect server start` running there?"
+        )
 
 
 @contextmanager

@@ -7,19 +7,30 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import os
 import re
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from types import TracebackType
+from urllib.parse import quote
 from uuid import UUID
 
-from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+from prefect.artifacts import (
+    create_link_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
 from prefect.logging import get_run_logger
 
 from batchjobs.accounts.units import dollars, duration
 from batchjobs.reports.text import markdown
+from batchjobs.storage.checkpoint import Commit
 from batchjobs.storage.store import Store
 from batchjobs.supervision.progress import Progress, Reporter
+from flows.tables import attempts_table, shards_table
 from schemas.summary import Summary
 
 logger = logging.getLogger("batchjobs")
@@ -123,7 +134,7 @@ def describe(now: Progress) -> str:
     glance.append(f"{now.errors:,} errors")
     phase = "starting the engine" if now.phase == "starting" else now.phase
     closer = [
-        f"{phase}, {duration(now.elapsed_s)}",
+        f"{phase}, {duration(now.elapsed_s)}" if now.elapsed_s else phase,  # no engine is alive at the very end
         f"attempt {now.attempt}",
         f"{now.shards_committed:,} of {now.shards_total:,} shards committed",
         f"{now.running:,} requests running, {now.waiting:,} waiting",
@@ -156,13 +167,41 @@ def draw_report(store: Store) -> str | None:
         return None
 
 
-def publish_summary(summary: Summary, report: str | None) -> None:
-    """The summary as a markdown artifact; runs of one job are versions of one key. Never raises."""
+def publish(summary: Summary, commits: Sequence[Commit] | None = None, report: str | None = None) -> None:
+    """The summary, a link to the report and, where there are commits, tables of attempts and shards. Never raises.
+
+    Each has one key for a job: its runs are versions.
+    """
+    where = f"\n\nReport: `{report}`" if report else ""
     try:
-        key, where = artifact_key(summary.job, "summary"), f"\n\nReport: `{report}`" if report else ""
+        key = artifact_key(summary.job, "summary")
         create_markdown_artifact(markdown(summary) + where, key=key, description=headline(summary))
+        if report is not None and (link := link_to(report)) is not None:
+            create_link_artifact(link, "report.html", key=artifact_key(summary.job, "report"))
+        if commits is not None:
+            _publish_tables(summary, commits)
     except Exception as error:
-        logger.warning("The Prefect API does not answer; it did not get the summary. %s", _short(error))
+        logger.warning("The Prefect API does not answer; it did not get all of the summary. %s", _short(error))
+
+
+def _publish_tables(summary: Summary, commits: Sequence[Commit]) -> None:
+    job = summary.job
+    if attempts := attempts_table(summary.attempts):
+        create_table_artifact(
+            attempts, artifact_key(job, "attempts"), f"Replicas and attempts of {job}, over all its runs."
+        )
+    if shards := shards_table(commits):
+        told = f"{len(shards):,} of {len(commits):,} committed shards of {job}: with errors first, then the slowest."
+        create_table_artifact(shards, artifact_key(job, "shards"), told)
+
+
+def link_to(report: str) -> str | None:
+    """Where a browser opens the report: behind `BATCHJOBS_REPORT_URL`, which serves the file system, or a store.
+
+    None without that variable: a page that came over HTTP may link neither to a file nor to an object.
+    """
+    prefix = os.environ.get("BATCHJOBS_REPORT_URL")
+    return f"{prefix.rstrip('/')}/{quote(report.split('://')[-1].lstrip('/'))}" if prefix else None
 
 
 def headline(summary: Summary) -> str:

@@ -19,12 +19,13 @@ from batchjobs.errors import BatchjobsError
 from batchjobs.job import PreparedJob
 from batchjobs.supervision.progress import Reporter, Silent
 from flows.api import give_up_on_api
-from flows.artifacts import PrefectReporter, draw_report, publish_summary
+from flows.artifacts import PrefectReporter, draw_report, publish
+from flows.events import announce, announce_error
 from flows.logs import batchjobs_log_in_run, expect_failed_states, show_url
 from schemas.job import JobSpec
 from schemas.summary import EXIT_CODES, Summary
 
-_MOST_DRAIN_S = 25.0
+_MOST_DRAIN_S = 20.0  # of the 30 s that Prefect gives: the rest is for parts, journal and summary
 _NAMES = {"refused": "Refused", "partial": "Partial"}  # states of ours that Prefect has no type for
 
 
@@ -42,6 +43,7 @@ class Work:
 
     def __init__(self, spec: Callable[[], JobSpec], frozen_input: bool, force: bool, caller: Caller | None) -> None:
         self.spec, self.frozen_input, self.force, self.caller = spec, frozen_input, force, caller
+        self.job: JobSpec | None = None
         self.prepared: PreparedJob | None = None
         self.figures: RunFigures | None = None
         self.summary: Summary | None = None
@@ -50,7 +52,8 @@ class Work:
 
     def plan(self) -> State[None]:
         """Prepare the job; takes the lock."""
-        self.prepared = prepared = core.prepare(drained_in_time(self.spec()), self.frozen_input, force=self.force)
+        self.job = drained_in_time(self.spec())
+        self.prepared = prepared = core.prepare(self.job, self.frozen_input, force=self.force)
         if prepared.stored is not None:
             return Completed(message="Everything is done already.")
         rows, shards, left = prepared.plan.rows, len(prepared.plan.shards), len(prepared.left)
@@ -90,6 +93,14 @@ class Work:
             if self.prepared is not None:
                 self.prepared.lock.release()
 
+    def tell(self) -> None:
+        """Send the event that it has ended. A job file that cannot be read has no name to send one under."""
+        if self.error is not None:
+            if self.job is not None:
+                announce_error(self.job, self.error)
+        elif self.summary is not None and not self.alone:
+            announce(self.summary)
+
 
 def drained_in_time(job: JobSpec) -> JobSpec:
     """The job with a drain time that ends before Prefect kills what it has asked to leave (30 s)."""
@@ -126,8 +137,11 @@ def summarise(work: Work) -> State[None]:
     """Account for rows, tokens, seconds and money."""
     state = _done(work, work.summarise)
     if work.summary is not None and work.prepared is not None:
-        changed = work.prepared.stored is None  # a run with nothing to do changes no file
-        publish_summary(work.summary, draw_report(work.prepared.store) if changed else None)
+        if work.prepared.stored is not None:  # a run with nothing to do changes no file
+            publish(work.summary)
+        else:
+            commits = [*work.prepared.earlier, *(work.figures.commits if work.figures else [])]
+            publish(work.summary, commits, draw_report(work.prepared.store))
     return state
 
 
@@ -168,6 +182,7 @@ def work_through(work: Work) -> State[Any]:
                     break
         finally:
             work.leave()
+            work.tell()
     assert work.summary is not None
     return ended_with(work.summary)
 
@@ -190,4 +205,6 @@ def exit_code_of(state: State[Any]) -> int:
     """The exit code that a final state of a flow run stands for."""
     if state.is_completed():
         return EXIT_CODES["completed"]
+    if state.is_cancelled():  # what is committed stays, and the same job goes on from there
+        return EXIT_CODES["partial"]
     return next((EXIT_CODES[ours] for ours, name in _NAMES.items() if name == state.name), EXIT_CODES["failed"])

@@ -1,4 +1,4 @@
-"""How moments and durations are written: `run.deadline` is a time of day, a date with time, or a duration."""
+"""How moments and durations are written: `run.deadline`, `run.device_wait`, `input.ready.wait`."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def parse_deadline(text: str) -> time | datetime | timedelta:
     raise problem
 
 
-def parse_duration(text: str) -> timedelta:
+def parse_duration(text: str, may_be_zero: bool = False) -> timedelta:
     """A duration above zero, such as `2h`; raises ValueError that says what was found and what is allowed."""
-    if duration := _duration(text):
+    duration = _duration(text)
+    if duration or (may_be_zero and duration is not None):
         return duration
     raise ValueError(f"found {text!r}; allowed: {ALLOWED_DURATION}")
 

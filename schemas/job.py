@@ -187,6 +187,10 @@ class RunSpec(Section):
         "(`7h30m`). What is not done then is for the next run.",
     )
     max_cost_usd: float | None = Field(None, gt=0, description="Most dollars of one run; needs cost.usd_per_hour.")
+    device_wait: str = Field(
+        "12h",
+        description="How long to wait for a GPU that another job holds, before this one is refused; `0s`: not at all.",
+    )
 
     @field_validator("deadline", mode="before")
     @classmethod
@@ -196,6 +200,12 @@ class RunSpec(Section):
         text = value.isoformat() if isinstance(value, datetime) else str(value)  # YAML makes a datetime of a full one
         parse_deadline(text)
         return text
+
+    @field_validator("device_wait")
+    @classmethod
+    def _device_wait_is_a_duration(cls, value: str) -> str:
+        parse_duration(value, may_be_zero=True)
+        return value
 
 
 class ApiPriceSpec(Section):

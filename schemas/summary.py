@@ -47,6 +47,7 @@ class Seconds(BaseModel):
 
     wall: float = 0
     plan: float = 0
+    waiting: float = 0  # for devices that another job held
     engine_start: float = 0
     generating: float = 0  # first request fed to last answer
     finish: float = 0  # last answer to end

@@ -24,6 +24,7 @@ from batchjobs.spec import parse_job
 from batchjobs.supervision.progress import Silent
 from schemas.job import JobSpec
 from schemas.summary import Summary
+from tests.watched_s3 import WatchedS3
 
 os.environ.setdefault("DO_NOT_TRACK", "1")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
@@ -35,6 +36,7 @@ MakeJob = Callable[..., JobSpec]
 def _nothing_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test runs against a Prefect API that the user has configured, or learns from jobs that the user has run."""
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.delenv("BATCHJOBS_DEVICES", raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path_factory.getbasetemp() / "prefect-home"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 
@@ -70,12 +72,26 @@ def s3() -> Iterator[dict[str, Any]]:
     """Storage options of an S3 with the empty bucket `lake`."""
     server = serve_s3()
     with knows_s3(server) as url:
-        fs = fsspec.filesystem("s3", endpoint_url=url)
-        if fs.exists("lake"):  # servers of one process share their objects
-            fs.rm("lake", recursive=True)
-        fs.mkdir("lake")
+        empty_lake(fsspec.filesystem("s3", endpoint_url=url))
         yield {"endpoint_url": url}
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def lake() -> Iterator[WatchedS3]:
+    """An S3 that counts and misbehaves, with the empty bucket `lake`, known from the environment alone."""
+    server = WatchedS3()
+    with knows_s3(server):
+        empty_lake(fsspec.filesystem("s3"))
+        yield server
+    server.stop()
+
+
+def empty_lake(fs: Any) -> None:
+    """Make the bucket, empty: servers of one process share their objects."""
+    if fs.exists("lake"):
+        fs.rm("lake", recursive=True)
+    fs.mkdir("lake")
 
 
 def text_table(rows: int, first: int = 0) -> pa.Table:

@@ -28,9 +28,7 @@ class ReplicaHere:
     stop_by = None
     started = 0.0
 
-    def __init__(
-        self, python: str, environment: Any, log: Path, descriptor: int | None, assignment: Assignment
-    ) -> None:
+    def __init__(self, python: str, environment: Any, log: Path, locks: list[int], assignment: Assignment) -> None:
         self.events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._shards: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._assignment = Assignment.model_validate_json(assignment.model_dump_json())

@@ -79,12 +79,12 @@ def test_a_missing_job_file_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_relative_paths_start_at_the_job_file(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    data = with_(model={"name": "model"}, input={"path": ["data", "s3://b/x", "/abs", "${LAKE}/y"]})
+    data = with_(model={"name": "model"}, input={"path": ["data", "s3://b/x", "/abs", "${LAKE}/y"]}, run={"state": "s"})
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(data))
     job = load_job(file)
     assert job.input.path == [f"{tmp_path}/data", "s3://b/x", "/abs", "${LAKE}/y"]
-    assert job.output.path == f"{tmp_path}/out"
+    assert (job.output.path, job.run.state) == (f"{tmp_path}/out", f"{tmp_path}/s")
     assert job.model is not None
     assert job.model.name == f"{tmp_path}/model"
 

@@ -11,7 +11,7 @@ import pytest
 
 from batchjobs.status import describe
 from batchjobs.supervision.progress import Progress
-from batchjobs.terminal import Terminal
+from batchjobs.terminal import Lines, Terminal
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +61,24 @@ def test_status_shows_the_forecast_beside_the_limits_while_the_job_runs(state: s
         "limit   run.max_cost_usd $1.0000: $0.4000 so far, about $0.9000 when all is done",
     ]
     assert [line in lines for line in ahead] == [state == "running"] * 3
+
+
+def test_lines_stay_above_the_one_that_moves(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    lines = Lines()
+    lines.moving("1 of 2 rows")
+    lines.line("a warning")
+    lines.moving("2 of 2 rows")
+    lines.end()
+    shown = capsys.readouterr().err.split("\r\x1b[K")
+    assert shown == ["", "1 of 2 rows", "a warning\n1 of 2 rows", "2 of 2 rows\n"]
+
+
+def test_without_a_terminal_the_moving_line_is_printed_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines()
+    for text in ("1 of 3 rows", "2 of 3 rows"):
+        lines.moving(text)
+    lines.line("a warning")
+    assert capsys.readouterr().err == "1 of 3 rows\na warning\n"

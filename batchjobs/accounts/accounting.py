@@ -143,9 +143,10 @@ def count_seconds(run: RunFigures, wall_s: float, plan_s: float) -> Seconds:
     return Seconds(
         wall=wall_s,
         plan=plan_s,
+        waiting=run.waited_s,
         engine_start=run.start_s,
         generating=generating,
-        finish=max(0.0, wall_s - plan_s - run.start_s - generating),
+        finish=max(0.0, wall_s - plan_s - run.waited_s - run.start_s - generating),
         starved=run.lap("starved"),
         tail=run.lap("tail"),
     )

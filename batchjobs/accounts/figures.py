@@ -52,6 +52,7 @@ class RunFigures:
 
     commits: list[Commit] = field(default_factory=list)
     attempts: list[AttemptFigures] = field(default_factory=list)
+    waited_s: float = 0.0  # for devices that another job held
     failure: str | None = None  # why the run as a whole could not go on
     limit: LimitReached | None = None  # why it went no further, though it could have
     timeline: Timeline = field(default_factory=Timeline)  # once the run has ended

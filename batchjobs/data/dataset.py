@@ -13,6 +13,7 @@ import fsspec
 import pyarrow as pa
 from pyarrow import types
 
+from batchjobs.data.filesystem import open_url, told
 from batchjobs.data.listing import PARQUET_SUFFIXES, Info, is_local, list_folder, list_glob
 from batchjobs.errors import InputError, InputMissing
 
@@ -64,7 +65,7 @@ def _open_all(urls: list[str], storage_options: dict[str, Any]) -> tuple[fsspec.
     if not urls:
         raise InputError("input.path: found an empty list; allowed: a file, folder, glob, or a list of at least one.")
     try:
-        opened = [fsspec.core.url_to_fs(url, **storage_options) for url in urls]
+        opened = [open_url(url, storage_options) for url in urls]
     except Exception as error:  # a missing package, an unknown protocol, wrong options: each its own kind
         raise InputError(f"input.path: {', '.join(urls)} cannot be opened: {error}") from error
     fs = opened[0][0]
@@ -82,7 +83,7 @@ def _look(fs: fsspec.AbstractFileSystem, url: str, place: str) -> tuple[str, lis
     except FileNotFoundError as error:
         raise InputMissing(f"Input {url} does not exist (looked for {error.filename or place}).") from error
     except Exception as error:  # filesystems raise their own kinds for wrong credentials, no network ...
-        raise InputError(f"Input {url} cannot be listed: {type(error).__name__}: {error}") from error
+        raise InputError(f"Input {url} cannot be listed: {told(error)}") from error
     if not found:
         wanted = "a file that matches" if has_magic(place) else f"files ending in {' or '.join(PARQUET_SUFFIXES)} below"
         raise InputMissing(f"Input {url} has nothing to read. Looked for {wanted} {place}; _* and .* are ignored.")

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import fsspec
 import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
 from batchjobs import __version__
 from batchjobs.data.dataset import find_files, hive_columns, unify_schemas
+from batchjobs.data.filesystem import open_url
 from batchjobs.data.footers import read_footers
 from batchjobs.data.reader import ShardReader
 from batchjobs.data.shards import cut_shards
@@ -178,7 +178,7 @@ def _same(then: InputFile, now: InputFile) -> bool:
 
 def check_overlap(job: JobSpec, dataset: Dataset) -> None:
     """Refuse an output that is, contains or lies inside an input; raises OutputError."""
-    fs, output = fsspec.url_to_fs(job.output.path, **job.output.storage_options)
+    fs, output = open_url(job.output.path, job.output.storage_options)
     if type(fs) is not type(dataset.fs):
         return
     output = _real(fs, output)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 
-import fsspec
-
 from batchjobs.accounts.lengths import OutputLengths
 from batchjobs.accounts.stopwatch import Stopwatch
+from batchjobs.data.filesystem import open_url
 from batchjobs.data.reader import ShardReader
 from batchjobs.engines import create_engine
 from batchjobs.engines.base import Engine
@@ -61,7 +60,7 @@ def wire(
     )
     predicate = predicate_of(job, plan.input_schema)
     names = dict.fromkeys([*renderer.columns, *plan.kept_columns, *(predicate.columns if predicate else [])])
-    fs = fsspec.url_to_fs(_first(job.input.path), **job.input.storage_options)[0]
+    fs = open_url(_first(job.input.path), job.input.storage_options)[0]
 
     def committed(commit: Commit) -> None:
         events.send("committed", commit=commit.model_dump())

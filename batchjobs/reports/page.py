@@ -18,8 +18,9 @@ from batchjobs.reports.lengths import lengths_of
 from batchjobs.reports.plots import length_plot, timeline_plots
 from batchjobs.reports.redact import Redactor
 from batchjobs.reports.source import open_source
+from batchjobs.storage.failures import storage_errors
 from batchjobs.storage.output import REPORT
-from batchjobs.storage.store import Store, storage_errors
+from batchjobs.storage.store import Store
 from schemas.plan import Plan
 from schemas.summary import Summary
 

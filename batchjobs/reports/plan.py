@@ -18,10 +18,21 @@ Pairs = list[tuple[str, str]]
 
 def text(found: Description) -> str:
     """All of it as aligned lines; what is not known comes last, with the reasons."""
-    lines = [f"{found.job}: {found.rows:,} rows in {found.files:,} files, {found.shards:,} shards, to {found.output}"]
+    lines = [_head(found)]
     for title, body in _sections(found):
         lines += ["", title, *(f"  {line}".rstrip() for line in body)]
     return "\n".join(lines)
+
+
+def brief(found: Description) -> str:
+    """How much there is to do, what is wrong with it, and how long it takes: a few lines."""
+    wrong = _problems(found) if found.problems.looked_at else ["none"]
+    problems = [f"problems in {_looked_at(found)}:", *(f"  {line}" for line in wrong)] if wrong != ["none"] else []
+    return "\n".join([_head(found), *problems, *_estimate(found)])
+
+
+def _head(found: Description) -> str:
+    return f"{found.job}: {found.rows:,} rows in {found.files:,} files, {found.shards:,} shards, to {found.output}"
 
 
 def _sections(found: Description) -> Iterator[tuple[str, list[str]]]:

@@ -41,7 +41,14 @@ def wall_clock(summary: Summary) -> list[Fact]:
     s = summary.seconds
     if not s.wall:
         return []
-    phases = (("plan", s.plan), ("engine start", s.engine_start), ("generating", s.generating), ("finish", s.finish))
+    waiting = [("waiting for devices", s.waiting)] if s.waiting else []
+    phases = (
+        ("plan", s.plan),
+        *waiting,
+        ("engine start", s.engine_start),
+        ("generating", s.generating),
+        ("finish", s.finish),
+    )
     return [Fact(name, seconds(length) if length else "0 s") for name, length in phases]
 
 
@@ -97,7 +104,8 @@ def foreseen(summary: Summary) -> Table | None:
     if estimate is None or (estimate.seconds is None and estimate.usd is None):
         return None
     table = Table(["", "foreseen", "at least", "at most", "came to", "off by"], frozenset(range(1, 6)))
-    came = ((estimate.seconds, summary.seconds.wall, seconds), (estimate.usd, summary.cost.usd_this_run, money))
+    worked = summary.seconds.wall - summary.seconds.waiting
+    came = ((estimate.seconds, worked, seconds), (estimate.usd, summary.cost.usd_this_run, money))
     for name, (interval, actual, words) in zip(("wall clock of this run", "cost of this run"), came, strict=True):
         if interval is not None:
             limits = [words(interval.expected), words(interval.low), words(interval.high)]

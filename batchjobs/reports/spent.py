@@ -17,7 +17,8 @@ def foreseen(s: Summary) -> list[Line]:
         return []
     low, expected, high = s.foreseen.seconds.low, s.foreseen.seconds.expected, s.foreseen.seconds.high
     bound = " (low is a bound, nothing was measured)" if s.foreseen.is_bound else ""
-    said = f"{duration(low)} to {duration(high)}, expected {duration(expected)}{bound}; took {duration(s.seconds.wall)}"
+    took = duration(s.seconds.wall - s.seconds.waiting)
+    said = f"{duration(low)} to {duration(high)}, expected {duration(expected)}{bound}; took {took}"
     return [("foreseen", said)]
 
 

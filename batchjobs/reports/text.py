@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from batchjobs.accounts.units import duration
 from batchjobs.reports.spent import Line, dollars, foreseen, labels, previous, savings
+from batchjobs.reports.wording import plural
 from schemas.figures import Distribution
 from schemas.summary import Attempt, Percentiles, Rate, Summary
 
@@ -97,6 +98,7 @@ def _seconds(s: Summary) -> list[Line]:
     return [
         ("wall clock", duration(t.wall)),
         ("plan", duration(t.plan)),
+        *([("waiting", f"{duration(t.waiting)} for devices that another job held")] if t.waiting else []),
         ("engine start", duration(t.engine_start)),
         ("generating", f"{duration(t.generating)} (starved {duration(t.starved)}, tail {duration(t.tail)})"),
         ("finish", duration(t.finish)),
@@ -166,7 +168,7 @@ def _engine(s: Summary) -> list[Line]:
     pairs += [(name, f"{value / _MIB:,.0f} MiB, one replica") for name, value in memory if value is not None]
     return [
         *pairs,
-        ("held", f"{duration(s.engine_seconds.held)} in this run, {len(s.attempts)} attempts over all runs"),
+        ("held", f"{duration(s.engine_seconds.held)} in this run, {plural(len(s.attempts), 'attempt')} over all runs"),
     ]
 
 

@@ -31,9 +31,9 @@ class Device:
 def find_device(job: JobSpec) -> Device:
     """What an engine of this job would run on, if it ran here."""
     cores = len(os.sched_getaffinity(0))
-    if not _built_for_cpu(job) and (gpu := _first_gpu()) is not None:
+    if not built_for_cpu(job) and (gpu := _first_gpu()) is not None:
         return Device("gpu", gpu[0], gpu[1], cores)
-    if job.engine.python is None and not _built_for_cpu(job) and _version("vllm") is not None:
+    if job.engine.python is None and not built_for_cpu(job) and _version("vllm") is not None:
         return Device("other", "other", None, cores)
     return Device("cpu", "cpu", _node_memory(), cores)
 
@@ -62,7 +62,7 @@ def _size(text: str) -> int:
     return int(float(found[1]) * base ** (2 if found[2][0] in "Mm" else 3))
 
 
-def _built_for_cpu(job: JobSpec) -> bool:
+def built_for_cpu(job: JobSpec) -> bool:
     """Whether the vLLM in this environment can use no GPU; False for an environment of its own."""
     if job.engine.python is not None:
         return False

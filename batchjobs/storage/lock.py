@@ -17,9 +17,10 @@ from pathlib import Path
 
 from batchjobs.errors import OutputError
 from batchjobs.leftovers import mark_of, remove_marked
+from batchjobs.storage.failures import storage_errors
 from batchjobs.storage.lease import Lease, described, myself, take
 from batchjobs.storage.output import LOCK, WRITERS
-from batchjobs.storage.store import LocalStore, Store, storage_errors
+from batchjobs.storage.store import LocalStore, Store
 
 _PATIENCE = 5.0  # seconds: how long a killed run's replica may take to notice and die
 

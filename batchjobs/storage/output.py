@@ -19,6 +19,7 @@ PLAN = f"{OURS}/plan.json"
 SUMMARY = f"{OURS}/summary.json"
 METRICS = f"{OURS}/summary.prom"  # the same numbers for Prometheus
 PROGRESS = f"{OURS}/progress.json"  # disposable
+WAITING = f"{OURS}/waiting.json"  # for what a run waits that has the lock; disposable
 LOCK = f"{OURS}/lock"  # who runs
 WRITERS = f"{OURS}/writers.lock"  # whoever may still write
 REPORT = f"{OURS}/report.html"  # made on demand from the rest

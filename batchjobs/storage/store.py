@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-import fsspec
-from fsspec.implementations.local import LocalFileSystem
-
-from batchjobs.errors import BatchjobsError, OutputError, StorageFailed
+from batchjobs.data.filesystem import open_url, scheme_of
+from batchjobs.data.listing import is_local
+from batchjobs.errors import OutputError
+from batchjobs.storage.failures import storage_errors
+from batchjobs.storage.object_store import ObjectStore
 
 TMP = "_batchjobs/tmp"
-_CONFLICT_S = 0.2  # before a create that met another one is tried again
+_READ_ONLY = ("hf", "http", "https")  # writing is a commit to a repository, or not possible at all
 
 
 class Store(Protocol):
@@ -41,27 +41,14 @@ class Store(Protocol):
 
 
 def open_store(path: str, storage_options: dict[str, Any] | None = None) -> Store:
-    """The store at a local path or any fsspec URL; raises OutputError for one that fsspec does not know."""
+    """The store at a local path or any fsspec URL; raises OutputError for one that cannot be opened or written."""
+    if scheme_of(path) in _READ_ONLY:
+        raise OutputError(f"The output {path} cannot be used: {scheme_of(path)}:// is for input only. Use another.")
     try:
-        fs, root = fsspec.url_to_fs(path, **(storage_options or {}))
+        fs, root = open_url(path, storage_options or {})
     except (ValueError, ImportError) as error:
         raise OutputError(f"The output {path} cannot be opened: {error}") from error
-    return LocalStore(Path(root)) if isinstance(fs, LocalFileSystem) else ObjectStore(fs, root, path)
-
-
-@contextmanager
-def storage_errors(doing: str, where: str | Path) -> Iterator[None]:
-    """Whatever the storage raises becomes a sentence that says what failed and where.
-
-    Each filesystem raises its own kinds. What is raised about the content of a file (ValueError, KeyError) passes.
-    """
-    try:
-        yield
-    except (BatchjobsError, ValueError, KeyError, MemoryError):
-        raise
-    except Exception as problem:
-        told = problem.strerror if isinstance(problem, OSError) else None
-        raise StorageFailed(f"cannot {doing} {where}: {told or f'{type(problem).__name__}: {problem}'}") from problem
+    return LocalStore(Path(root)) if is_local(fs) else ObjectStore(fs, root, path)
 
 
 class LocalStore:
@@ -161,82 +148,3 @@ def _sync_folder(folder: Path) -> None:
 
 def _reading(file: Path) -> Any:
     return os.fdopen(os.open(file, os.O_RDONLY), "rb")
-
-
-class ObjectStore:
-    """Any other fsspec filesystem: one put of the whole object, create-if-absent where the store knows it.
-
-    Never `with fs.open(...)` to write: leaving that block by an exception may publish half a file.
-    """
-
-    def __init__(self, fs: Any, root: str, url: str) -> None:
-        self._fs = fs
-        self._root = root.rstrip("/")
-        self.url = url.rstrip("/")
-
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}" if name else self._root
-
-    def publish(self, name: str, data: bytes | memoryview, replace: bool = False) -> bool:
-        """See Store."""
-        with storage_errors("write", f"{self.url}/{name}"):
-            return self._put(self._path(name), bytes(data), "overwrite" if replace else "create")
-
-    def _put(self, path: str, data: bytes, mode: str, tries: int = 5) -> bool:
-        try:
-            self._pipe(path, data, mode)
-        except FileExistsError:
-            return False
-        except OSError as problem:
-            code = _s3_code(problem)
-            if code == "PreconditionFailed" and mode == "create":  # s3fs translates AWS's answer, but not MinIO's
-                return False
-            if code == "ConditionalRequestConflict" and tries > 1:  # two creates at the same moment: S3 says try again
-                time.sleep(_CONFLICT_S)
-                return self._put(path, data, mode, tries - 1)
-            raise
-        return True
-
-    def _pipe(self, path: str, data: bytes, mode: str) -> None:
-        try:
-            self._fs.pipe_file(path, data, mode=mode)
-        except FileNotFoundError:
-            if self._fs.async_impl:  # a real object store has no folders: it is the bucket that is not there
-                raise
-            self._fs.makedirs(self._fs._parent(path), exist_ok=True)
-            self._fs.pipe_file(path, data, mode=mode)
-
-    def read(self, name: str) -> bytes | None:
-        """See Store."""
-        with storage_errors("read", f"{self.url}/{name}"), suppress(FileNotFoundError):
-            data: bytes = self._fs.cat_file(self._path(name))
-            return data
-        return None
-
-    def names(self, folder: str = "") -> list[str]:
-        """See Store. fsspec's cached listing may be older than what we or others just wrote."""
-        path = self._path(folder)
-        with storage_errors("list", f"{self.url}/{folder}"), suppress(FileNotFoundError):
-            self._fs.invalidate_cache()
-            found = [name.rstrip("/") for name in self._fs.ls(path, detail=False)]
-            return sorted(name.rsplit("/", 1)[-1] for name in found if name != path)
-        return []
-
-    def delete(self, names: Iterable[str]) -> None:
-        """See Store."""
-        for name in names:
-            with storage_errors("delete", f"{self.url}/{name}"), suppress(FileNotFoundError):
-                self._fs.rm_file(self._path(name))
-
-    @contextmanager
-    def open(self, name: str) -> Iterator[Any]:
-        """See Store."""
-        with storage_errors("read", f"{self.url}/{name}"), self._fs.open(self._path(name), "rb") as stream:
-            yield stream
-
-
-def _s3_code(problem: OSError) -> str | None:
-    """The code with which an S3 refused, as botocore has it."""
-    response = getattr(problem.__cause__, "response", None) or {}
-    code: str | None = response.get("Error", {}).get("Code")
-    return code

@@ -11,10 +11,9 @@ from datetime import UTC, datetime, timedelta
 from glob import has_magic
 from typing import Any
 
-import fsspec
-
 from batchjobs.accounts.units import clock, duration
 from batchjobs.data.dataset import find_files
+from batchjobs.data.filesystem import open_url
 from batchjobs.data.footers import read_footers
 from batchjobs.errors import InputError, InputMissing, StoppedWaiting
 from batchjobs.supervision.dispatcher import StopSignal
@@ -98,7 +97,7 @@ def _markers(spec: InputSpec, marker: str) -> list[str]:
 
 def _folder(url: str, options: dict[str, Any]) -> str:
     """The folder that an input path is, that its file is in, or that is before the first magic part of its glob."""
-    fs, place = fsspec.url_to_fs(url, **options)
+    fs, place = open_url(url, options)
     if fs.isdir(place):
         return url.rstrip("/")
     parts = url.split("/")
@@ -107,7 +106,7 @@ def _folder(url: str, options: dict[str, Any]) -> str:
 
 def _is_there(url: str, options: dict[str, Any]) -> bool:
     try:
-        fs, place = fsspec.url_to_fs(url, **options)
+        fs, place = open_url(url, options)
         fs.invalidate_cache()  # an earlier listing would hide what has arrived since
         fs.info(place)
     except FileNotFoundError:

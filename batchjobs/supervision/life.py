@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from batchjobs.accounts.figures import AttemptFigures
-from batchjobs.leftovers import ATTEMPT, MARK, mark_of
+from batchjobs.leftovers import ATTEMPT, DEVICES, MARK, mark_of
 from batchjobs.planning.plan import versions, warn_of_versions
 from batchjobs.replica.assignment import Assignment
 from batchjobs.settings.device import find_device
@@ -21,8 +21,9 @@ from batchjobs.settings.in_force import Settings, with_settings
 from batchjobs.settings.sizing import merged
 from batchjobs.storage.attempts import renewed, write_attempt
 from batchjobs.storage.best_effort import BestEffort
+from batchjobs.storage.failures import storage_errors
 from batchjobs.storage.output import LOGS
-from batchjobs.storage.store import LocalStore, storage_errors
+from batchjobs.storage.store import LocalStore
 from batchjobs.supervision.causes import Cause
 from batchjobs.supervision.prepared import PreparedJob
 from batchjobs.supervision.process import ReplicaProcess, last_lines
@@ -114,14 +115,15 @@ class Life:
             **_ENVIRONMENT,
             **self._place_of_sockets(),
             **os.environ,
-            **self._placement.environment,
             **job.engine.env,
+            **self._placement.environment,  # follows from the job's own, if that says which GPUs
             MARK: mark_of(prepared.store.url),
             ATTEMPT: str(self._figures.number),
+            DEVICES: prepared.devices.names,
         }
-        return ReplicaProcess(
-            job.engine.python or sys.executable, environment, self._log, prepared.lock.descriptor, assignment
-        )
+        descriptor = prepared.lock.descriptor
+        locks = [*([] if descriptor is None else [descriptor]), *prepared.devices.inherited]
+        return ReplicaProcess(job.engine.python or sys.executable, environment, self._log, locks, assignment)
 
     def _place_of_sockets(self) -> dict[str, str]:
         """A killed vLLM leaves its sockets behind: here, they go with the life. The kernel wants short names."""

@@ -38,6 +38,7 @@ from batchjobs.storage.lock import OutputLock, acquire
 from batchjobs.storage.output import METRICS, OURS, PLAN, SPEC, SUCCESS, SUMMARY, read_plan, read_summary
 from batchjobs.storage.store import Store, open_store
 from batchjobs.supervision.arrival import await_input
+from batchjobs.supervision.device_lock import DeviceLocks
 from batchjobs.supervision.limits import Limits, limits_of, refuse_beyond, refuse_without_room
 from batchjobs.supervision.preflight import check_engine
 from schemas.figures import Estimate
@@ -59,6 +60,7 @@ class PreparedJob:
     began: float  # monotonic
     plan_s: float = 0.0
     placements: list[Placement] = field(default_factory=lambda: [Placement()])  # one for each replica
+    devices: DeviceLocks = field(default_factory=DeviceLocks)  # while it runs
     earlier: list[Commit] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     lengths: OutputLengths = field(default_factory=OutputLengths)  # of answers, as earlier runs and attempts saw them
@@ -116,7 +118,7 @@ def prepare(
         _look_ahead(prepared, dataset)
         refuse_without_room(limits, min(len(prepared.placements), len(prepared.left)))
         refuse_beyond(limits, prepared.foreseen, force)
-        _begin(prepared)
+        _take(prepared)
     prepared.plan_s = time.monotonic() - began
     return prepared
 
@@ -208,31 +210,43 @@ def _to_keep(prepared: PreparedJob, commits: list[Commit]) -> list[Commit]:
     return [commit for commit in commits if not prepared.retry & commit.errors.keys()]
 
 
-def _begin(prepared: PreparedJob) -> None:
-    """Everything that writes: only with the lock in hand. What is left is looked at again: others may have been here
-    meanwhile."""
+def _take(prepared: PreparedJob) -> None:
+    """The lock, and what is left looked at again with it in hand: others may have been here meanwhile."""
     prepared.lock = acquire(prepared.store)
     store = prepared.store = fenced(prepared.store, prepared.lock.epoch)
     try:
-        clean_temporary(store)
-        if read_plan(store) is None:
-            store.publish(SPEC, dump_job(prepared.job).encode(), replace=True)
-            store.publish(PLAN, prepared.plan.model_dump_json().encode())
-        frozen = read_plan(store)  # not what we meant to write but what is there
-        if frozen is None or frozen.fingerprint != prepared.plan.fingerprint:
-            raise OutputError(f"The output {store.url} was begun by another job just now. Nothing was changed.")
-        commits = read_parts(store, frozen)
-        again = None if prepared.retry else nothing_to_do(store, frozen, prepared.job)
+        frozen = read_plan(store)
+        if frozen is not None and frozen.fingerprint != prepared.plan.fingerprint:
+            raise _begun_by_another(store)
+        commits = read_parts(store, prepared.plan)
+        again = None if prepared.retry else nothing_to_do(store, prepared.plan, prepared.job)
         if again is not None:  # another runner finished it while this one waited for the lock
             prepared.stored = again
             prepared.lock.release()
             return
         ended = read_summary(store)
         prepared.previous = ended.previous if ended is not None else None
-        store.delete([SUCCESS, SUMMARY, METRICS])  # they tell of a run that came to its end: no longer true, or not yet
-        warn_of_versions("batchjobs", {prepared.plan.versions["batchjobs"]}, versions()["batchjobs"])
         prepared.earlier = _to_keep(prepared, commits)
-        prepared.attempts = close_lost(store, read_attempts(store))
     except BaseException:
         prepared.lock.release()
         raise
+
+
+def begin(prepared: PreparedJob) -> None:
+    """Freeze the plan, and take away what tells of a run that is over. The first that is written: from here on, a run
+    is not refused any more."""
+    store = prepared.store
+    clean_temporary(store)
+    if read_plan(store) is None:
+        store.publish(SPEC, dump_job(prepared.job).encode(), replace=True)
+        store.publish(PLAN, prepared.plan.model_dump_json().encode())
+    frozen = read_plan(store)  # not what we meant to write but what is there
+    if frozen is None or frozen.fingerprint != prepared.plan.fingerprint:
+        raise _begun_by_another(store)
+    store.delete([SUCCESS, SUMMARY, METRICS])  # they tell of a run that came to its end: no longer true, or not yet
+    warn_of_versions("batchjobs", {prepared.plan.versions["batchjobs"]}, versions()["batchjobs"])
+    prepared.attempts = close_lost(store, read_attempts(store))
+
+
+def _begun_by_another(store: Store) -> OutputError:
+    return OutputError(f"The output {store.url} was begun by another job just now. Nothing was changed.")

@@ -8,7 +8,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,9 @@ class ReplicaProcess:
     """Started in a session of its own, so that Ctrl-C reaches only us, and its whole group can be killed."""
 
     def __init__(
-        self, python: str, environment: Mapping[str, str], log: Path, lock: int | None, assignment: Assignment
+        self, python: str, environment: Mapping[str, str], log: Path, locks: Sequence[int], assignment: Assignment
     ) -> None:
         reading, writing = os.pipe()
-        inherited = [writing] if lock is None else [writing, lock]
         self._log, self._log_read = log, 0
         self.started = time.monotonic()
         self._ended: float | None = None
@@ -43,7 +42,7 @@ class ReplicaProcess:
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
-                pass_fds=inherited,
+                pass_fds=[writing, *locks],
                 start_new_session=True,
             )
         os.close(writing)

@@ -81,7 +81,8 @@ def progress_of(
     generating = run.generating_s
     running = sum(each.get("running", 0) for each in stats)
     now = datetime.now(UTC)
-    left = seconds_left(run, plan.rows - reused, done - reused, running, foreseen, (now - limits.began).total_seconds())
+    worked_s = (now - limits.began).total_seconds() - run.waited_s
+    left = seconds_left(run, plan.rows - reused, done - reused, running, foreseen, worked_s)
     so_far = usd(run.held_s, limits.usd_per_hour)
     rest = usd((left or 0.0) * max(1, len(alive)), limits.usd_per_hour)
     return Progress(

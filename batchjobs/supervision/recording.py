@@ -14,8 +14,13 @@ class Recording:
     """Looks at what each attempt has said last. What lies between two messages of one is spread evenly over them."""
 
     def __init__(self, figures: RunFigures) -> None:
-        self._figures, self._recorder, self._began = figures, TimelineRecorder(), time.monotonic()
+        self._figures, self._recorder, self._made = figures, TimelineRecorder(), time.monotonic()
         self._seen: dict[int, dict[str, Any]] = {}  # by attempt: the message that was looked at last
+
+    @property
+    def _began(self) -> float:
+        """When it began to work: the picture has no room for hours of waiting for a device."""
+        return self._made + self._figures.waited_s
 
     def look(self, rows_done: int) -> None:
         """Record what is new."""

@@ -5,19 +5,23 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from batchjobs.accounts.figures import RunFigures
+from batchjobs.settings.devices import Placement
 from batchjobs.settings.measured import remember_measured
 from batchjobs.settings.sizing import lines
 from batchjobs.storage.best_effort import BestEffort
 from batchjobs.storage.output import PROGRESS
+from batchjobs.supervision.device_wait import DeviceWait
 from batchjobs.supervision.dispatcher import StopSignal
 from batchjobs.supervision.experience import Experience
 from batchjobs.supervision.limit_watch import LimitWatch
 from batchjobs.supervision.limits import outlook
 from batchjobs.supervision.lives import Replica, Shared
 from batchjobs.supervision.pool import ShardPool
-from batchjobs.supervision.prepared import PreparedJob
+from batchjobs.supervision.prepared import PreparedJob, begin
 from batchjobs.supervision.progress import Progress, Reporter, progress_of
 from batchjobs.supervision.recording import Recording
 from schemas.summary import Timeline
@@ -27,8 +31,14 @@ _WRITE_S = 3.0  # between writes of progress.json
 
 
 def run(prepared: PreparedJob, reporter: Reporter) -> RunFigures:
-    """Run what is left; commits appear as shards finish. Holds the lock that `prepare` took."""
-    if prepared.stored is not None or not prepared.left:
+    """Run what is left; commits appear as shards finish. Holds the lock that `prepare` took.
+
+    Raises DeviceBusy, with nothing changed, if another job holds its GPUs for longer than `run.device_wait`.
+    """
+    if prepared.stored is not None:
+        return RunFigures()
+    if not prepared.left:
+        begin(prepared)
         return RunFigures()
     return Run(prepared, reporter).go()
 
@@ -40,7 +50,7 @@ class Run:
         self._prepared, self._figures = prepared, RunFigures()
         self._stop = StopSignal()
         self._places = prepared.placements[: len(prepared.left)]  # a replica without a shard would start for nothing
-        best_effort = BestEffort()
+        self._best_effort = best_effort = BestEffort()
         self._watch = _Watch(prepared, self._figures, reporter, best_effort)
         self._limits = LimitWatch(prepared.limits, self._figures, self._stop)
         self._shared = Shared(
@@ -58,8 +68,9 @@ class Run:
         """Until every shard is committed, the run is stopped, or it cannot go on."""
         prepared = self._prepared
         self._watch.tell([*lines(prepared.sizing), *outlook(prepared.limits, prepared.foreseen)])
-        replicas = [Replica(number, place, self._shared) for number, place in enumerate(self._places)]
-        with self._stop.on_signals():
+        with self._stop.on_signals(), self._on_devices() as places:
+            begin(prepared)
+            replicas = [Replica(number, place, self._shared) for number, place in enumerate(places)]
             while replicas:
                 self._side_by_side(replicas)
                 replicas = self._to_go_on(replicas)
@@ -69,6 +80,18 @@ class Run:
         self._figures.limit = self._limits.outcome(self._watch.latest)
         remember_measured(prepared.resolved, prepared.plan, self._figures, self._shared.experience.settings_in_force())
         return self._figures
+
+    @contextmanager
+    def _on_devices(self) -> Iterator[list[Placement]]:
+        """Where the replicas run. Other jobs have to leave before, and may come when the engines are gone."""
+        prepared = self._prepared
+        wait = DeviceWait(prepared, self._stop, self._watch.tell, self._limits.look, self._best_effort)
+        try:
+            places = wait.take(self._places)
+            self._figures.waited_s = wait.waited_s
+            yield places
+        finally:
+            prepared.devices.release()
 
     def _tick(self, lines: list[str]) -> None:
         """Called by every replica's dispatcher, about twice a second: some lines of its log, and the latest figures."""

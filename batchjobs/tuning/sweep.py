@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from batchjobs.errors import DeviceBusy
 from batchjobs.settings.device import find_device
 from batchjobs.settings.profiles import engine_version
 from batchjobs.tuning.axes import Axis, Room, known_to_fail, seqs_axis, tokens_axis, variants
@@ -109,6 +110,11 @@ def tune(job: JobSpec, wanted: Wanted, run: Run, tell: Callable[[str], None]) ->
         try:
             sweep.go(plans)
         except KeyboardInterrupt:
+            stopped = True
+        except DeviceBusy as problem:  # another job came between two settings
+            if not any(trial.outcome == "measured" for trial in sweep.trials):
+                raise
+            tell(str(problem))
             stopped = True
     knees = [knee for v in plans if (knee := knee_of(sweep.trials, v, wanted.within)) is not None]
     tuning = Tuning(

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from batchjobs.errors import BatchjobsError
+from batchjobs.errors import BatchjobsError, DeviceBusy
 from batchjobs.settings.in_force import Settings, with_settings
 from batchjobs.supervision.causes import MEMORY
 from schemas.job import BaselineSpec, JobSpec, OutputSpec
@@ -77,6 +77,8 @@ def _run_once(job: JobSpec, setting: Setting, run: Run) -> Trial:
         Path(folder, "state").mkdir()
         try:
             return trial_of(setting, run(in_folder(job, folder)))
+        except DeviceBusy:
+            raise  # that says nothing of the setting
         except BatchjobsError as problem:
             return Trial(setting=setting, outcome="failed", reason=str(problem))
 

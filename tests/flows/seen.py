@@ -45,6 +45,13 @@ def artifacts_of(run: FlowRun) -> dict[str, Artifact]:
         return {str(artifact.type): artifact for artifact in client.read_artifacts(artifact_filter=mine)}
 
 
+def data_of(run: FlowRun) -> dict[str, str]:
+    """What its artifacts that have a key hold, by key; a table is JSON."""
+    with get_client(sync_client=True) as client:
+        mine = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
+        return {each.key: str(each.data) for each in client.read_artifacts(artifact_filter=mine) if each.key}
+
+
 def log_of(run: FlowRun) -> list[Log]:
     """Its log, from the first line to the flow run's own last one."""
     return eventually(

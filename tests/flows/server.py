@@ -21,7 +21,6 @@ _SHORT = {
     "PREFECT_SERVER_SERVICES_FOREMAN_LOOP_SECONDS": "2",
     "PREFECT_SERVER_SERVICES_REPOSSESSOR_LOOP_SECONDS": "2",
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_FLUSH_INTERVAL": "0.5",
-    "PREFECT_SERVER_EVENTS_PROACTIVE_GRANULARITY": "PT1S",
     "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
 }
 _WORKER = {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_WORKER_HEARTBEAT_SECONDS": "5",
@@ -41,7 +40,8 @@ class Server:
         """Start it, and wait until it answers."""
         self.home.mkdir(parents=True, exist_ok=True)
         self._process = _start(["server", "start", "--host", "127.0.0.1", "--port", str(self._port)],
-                               self.home / "server.log", {**_SHORT, "PREFECT_HOME": str(self.home)})  # fmt: skip
+                               self.home / "server.log", {**_SHORT, "PREFECT_HOME": str(self.home),
+                                "PREFECT_UI_API_URL": self.url})  # fmt: skip
         eventually(lambda: self.answers() or self._process.poll() is not None, bool, seconds=120)
         assert self._process.poll() is None, (self.home / "server.log").read_text()
 

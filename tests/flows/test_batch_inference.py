@@ -20,7 +20,7 @@ from schemas.figures import Estimate, Interval
 from schemas.job import JobSpec
 from schemas.summary import Summary
 from tests.conftest import MakeJob, text_table
-from tests.flows.seen import artifacts_of, log_of, run_named, tasks_of
+from tests.flows.seen import artifacts_of, data_of, log_of, run_named, tasks_of
 
 pytestmark = [pytest.mark.prefect, pytest.mark.usefixtures("prefect_api")]
 
@@ -75,6 +75,24 @@ def test_a_job_is_one_flow_run_with_three_tasks_and_two_artifacts(make_job: Make
     assert f"Report: `{report}`" in str(told.data)
     assert watcher.seen[-1].rows_done == 20
     assert any(f"/flow-run/{run.id}" in line for line in watcher.lines)
+
+
+def test_tables_and_a_link_tell_of_attempts_shards_and_the_report(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BATCHJOBS_REPORT_URL", "https://files.example/")
+    echo = {"error_rows": [17]}
+    job = make_job(text_table(20), name="Tables", engine={"echo": echo}, run={"max_error_rate": 0.5})
+    run_in_process(job, False, Silent())
+    shown = data_of(run_named("Tables"))
+    (attempt,), shards = json.loads(shown["tables-attempts"]), json.loads(shown["tables-shards"])
+    assert (attempt["replica"], attempt["attempt"], attempt["cause"], attempt["rows"]) == (0, 1, "done", 20)
+    assert [(shard["shard"], shard["errors"]) for shard in shards if shard["errors"]] == [(4, 1)]
+    assert shards[0]["shard"] == 4
+    assert {shard["part"] for shard in shards} == {f"part-{number:06d}.parquet" for number in range(5)}
+    assert sum(shard["rows"] for shard in shards) == 20
+    report = Path(job.output.path) / "_batchjobs" / "report.html"
+    assert shown["tables-report"] == f"[report.html](https://files.example{report})"
 
 
 def test_a_finished_job_ends_at_once_and_repeats_its_summary(make_job: MakeJob) -> None:
@@ -199,5 +217,5 @@ def test_without_an_api_that_takes_the_run_the_job_runs_all_the_same(
 
 
 def test_a_drain_ends_before_prefect_kills(make_job: MakeJob) -> None:
-    assert drained_in_time(make_job(run={"drain_seconds": 60})).run.drain_seconds == 25
+    assert drained_in_time(make_job(run={"drain_seconds": 60})).run.drain_seconds == 20
     assert drained_in_time(make_job(run={"drain_seconds": 5})).run.drain_seconds == 5

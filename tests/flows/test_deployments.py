@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -16,6 +17,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from batchjobs.errors import Refused, SpecError
 from flows.batch_inference import exit_code_of
+from flows.deploy import deploy
 from flows.nightly import nightly
 from flows.submit import submit
 from tests.conftest import MakeJob, write_spec
@@ -29,7 +31,7 @@ PREFECT_YAML = Path(__file__).parents[2] / "prefect.yaml"
 
 @pytest.fixture(scope="module")
 def deployed(prefect_api: str, pool: str, prefect_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder from which both deployments were made, with the real command."""
+    """The folder from which the deployments were made, with the real command."""
     folder = tmp_path_factory.mktemp("operations")
     shutil.copy(PREFECT_YAML, folder)
     environment = {"PREFECT_API_URL": prefect_api, "PREFECT_HOME": str(prefect_home), "PWD": str(folder)}
@@ -78,6 +80,46 @@ def test_flows_are_imported_from_the_installed_package_in_the_folder_of_the_job_
         assert found.entrypoint is not None
         assert found.entrypoint.startswith("flows.")
         assert str(deployed) in str(found.pull_steps)
+
+
+def test_the_command_makes_the_same_deployments_as_the_file(deployed: Path) -> None:
+    names = ("batch-inference/adhoc", "nightly/backfill", "nightly/nightly")
+    of_file = [_settings(name) for name in names]
+    (deployed / "jobs").mkdir()
+    (deployed / "jobs/nightly.yaml").touch()
+    assert deploy(deployed, ["jobs/nightly.yaml"]) == list(names)
+    assert [_settings(name) for name in names] == of_file
+
+
+def test_a_new_time_reaches_a_paused_schedule_which_stays_paused(deployed: Path) -> None:
+    (deployed / "late.yaml").touch()
+    with get_client(sync_client=True) as client:
+        night = deployment("nightly/nightly")
+        client.update_deployment_schedule(night.id, night.schedules[0].id, active=False)
+        deploy(deployed, ["late.yaml"], "30 4 * * *", "Asia/Tokyo")
+        (after,) = deployment("nightly/nightly").schedules
+        client.update_deployment_schedule(night.id, after.id, active=True)
+    assert (after.schedule.cron, after.schedule.timezone, after.active) == ("30 4 * * *", "Asia/Tokyo", False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"job_files": ["none.yaml"]}, "none.yaml"), ({"timezone": "Mars"}, "Mars"), ({"cron": "at two"}, "at two")],
+)
+def test_a_deployment_that_cannot_be_is_refused(tmp_path: Path, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(Refused, match=f"{message}.*[Nn]othing was deployed"):
+        deploy(tmp_path, **wrong)
+
+
+def _settings(name: str) -> dict[str, Any]:
+    """All that is not an id or a time, or the version, which the command does not take from git."""
+    told = deployment(name).model_dump(mode="json")
+    limit, schedules = told["global_concurrency_limit"]["limit"], told["schedules"]
+    kept = ("name", "description", "tags", "parameters", "entrypoint", "path", "pull_steps", "work_pool_name",
+            "work_queue_name", "job_variables", "concurrency_options", "enforce_parameter_schema", "paused",
+            "parameter_openapi_schema")  # fmt: skip
+    timed = [{key: one[key] for key in ("schedule", "active", "slug", "parameters")} for one in schedules]
+    return {"limit": limit, "schedules": timed, **{key: told[key] for key in kept}}
 
 
 def test_submit_schedules_a_run_with_the_spec_as_it_is(deployed: Path, make_job: MakeJob) -> None:

@@ -52,7 +52,7 @@ def test_a_sigterm_drains_and_leaves_a_partial_run(make_job: MakeJob, tmp_path: 
     assert run.state is not None
     assert run.state.message == summary["message"]
     assert set(tasks_of(run)) == {"plan", "run", "summarise"}
-    assert set(artifacts_of(run)) == {"progress", "markdown"}
+    assert set(artifacts_of(run)) == {"progress", "markdown", "table"}
 
 
 def test_ctrl_c_stops_the_job_but_not_the_embedded_server_that_is_told_of_it(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from batchjobs.storage.store import TMP, ObjectStore, Store, open_store
+from batchjobs.storage.object_store import ObjectStore
+from batchjobs.storage.store import TMP, Store, open_store
 from tests.faults import Faults
 from tests.faulty_disk import faulty_disk
 
@@ -108,7 +109,8 @@ def test_a_failed_answer_of_an_s3_that_is_not_amazon_s_means_taken_too(tmp_path:
     def pipe_file(*_: object, **__: object) -> None:
         raise OSError("as s3fs translates it") from S3Error(next(answers))
 
-    store._fs = type("MinIO", (), {"pipe_file": staticmethod(pipe_file)})()
+    minio = {"pipe_file": staticmethod(pipe_file), "cat_file": staticmethod(lambda _: b"another's")}
+    store._fs = type("MinIO", (), minio)()
     assert not store.publish("a", b"")
     with pytest.raises(StopIteration):
         next(answers)

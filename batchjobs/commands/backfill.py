@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from batchjobs.cli_arguments import AsJson, Force, JobFile
+from batchjobs.commands.arguments import AsJson, Force, JobFile
 
 if TYPE_CHECKING:
     from batchjobs.nights import Night, Outcome
@@ -31,7 +31,7 @@ def make_backfill(run: Run) -> Callable[..., None]:
             bool, typer.Option("--submit", help="As one run on a Prefect worker, and return at once.")
         ] = False,
         deployment: Annotated[
-            str, typer.Option(help="With --submit: deployment of the nightly flow that runs it.")
+            str, typer.Option(help="With --submit: the deployment that runs it.")
         ] = "nightly/backfill",
         force: Force = False,
         prefect: Annotated[

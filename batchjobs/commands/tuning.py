@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from batchjobs.cli_arguments import AsJson, Date, JobFile, job_in
+from batchjobs.commands.arguments import AsJson, Date, JobFile, job_in
 
 if TYPE_CHECKING:
     from schemas.job import JobSpec
