@@ -55,7 +55,7 @@ def submit(
 def _show_plan(job: JobSpec) -> None:
     """What is to be done, on standard error; raises Refused for what cannot be."""
     from batchjobs.describe import describe
-    from batchjobs.errors import InputError, SpecError
+    from batchjobs.errors import InputError, InputMissing, SpecError
     from batchjobs.reports.plan import brief
     from batchjobs.spec import resolve_references
 
@@ -66,6 +66,10 @@ def _show_plan(job: JobSpec) -> None:
         return
     try:
         typer.echo(brief(describe(job)), err=True)
+    except InputMissing as late:
+        if job.input.ready is None or job.input.ready.wait is None:
+            raise InputMissing(f"{late}\nIf only the worker can read the input: --no-plan.") from late
+        typer.echo(f"{late} The run waits for it (input.ready.wait is {job.input.ready.wait}).", err=True)
     except InputError as problem:
         raise InputError(f"{problem}\nIf only the worker can read the input: --no-plan.") from problem
 
