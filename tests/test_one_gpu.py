@@ -54,6 +54,7 @@ def kill_all_of(job: JobSpec, process: subprocess.Popen[str]) -> None:
         with suppress(ProcessLookupError):  # it may just have noticed
             os.kill(pid, signal.SIGKILL)
     process.wait()
+    until(lambda: not replicas_of(job), "a killed process is gone a moment later")
 
 
 def until(look: Callable[[], bool], what: str) -> None:

@@ -52,10 +52,10 @@ def foresee(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 def test_a_run_is_over_by_its_deadline_and_the_next_one_does_what_is_left(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = slow_job(make_job, {"deadline": "8s"})
+    job = slow_job(make_job, {"deadline": "12s"})
     began = datetime.now(UTC)
     first = run_here(job)
-    assert datetime.now(UTC) < began + timedelta(seconds=8)
+    assert datetime.now(UTC) < began + timedelta(seconds=12)
     assert (first.state, first.exit_code, [a.cause for a in first.attempts]) == ("partial", 3, ["stopped"])
     assert 0 < first.rows.generated == first.rows.total < 400
     assert "Stopped for run.deadline (" in first.message
@@ -64,7 +64,7 @@ def test_a_run_is_over_by_its_deadline_and_the_next_one_does_what_is_left(
 
     before = snapshot(job.output.path)
     foresee(monkeypatch, seconds=20)
-    with pytest.raises(Refused, match=r"The job needs 20\.0 s .* leaves 8\.0 s\. .*Nothing was changed.*--force"):
+    with pytest.raises(Refused, match=r"The job needs 20\.0 s .* leaves 12\.0 s\. .*Nothing was changed.*--force"):
         run_here(job)
     assert snapshot(job.output.path) == before
 
