@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from prefect import Flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+from prefect.client.schemas.objects import ConcurrencyLimitConfig
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy as Strategy
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectNotFound
@@ -60,46 +62,35 @@ def _apply(deployment: RunnerDeployment, folder: Path, pool: str, schedules: Seq
 
 def adhoc() -> RunnerDeployment:
     """What `batchjobs submit` starts: one after the other."""
-    return _as_module(
-        batch_inference.to_deployment(
-            "adhoc",
-            description="Runs of jobs that somebody submits.",
-            tags=["batchjobs", "adhoc"],
-            concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
-            entrypoint_type=EntrypointType.MODULE_PATH,
-        )
-    )
+    return _one_at_a_time(batch_inference, "adhoc", "Runs of jobs that somebody submits.", Strategy.ENQUEUE)
 
 
 def nights(job_files: Sequence[str]) -> RunnerDeployment:
     """The nightly job files; a night that is not over yet is not begun again."""
-    one = len(job_files) == 1
-    return _as_module(
-        nightly.to_deployment(
-            "nightly",
-            description="The nightly job.",
-            tags=["batchjobs", "nightly"],
-            parameters={"job_file": job_files[0]} if one else {"job_files": list(job_files)},
-            concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW),
-            entrypoint_type=EntrypointType.MODULE_PATH,
-        )
-    )
+    files = {"job_file": job_files[0]} if len(job_files) == 1 else {"job_files": list(job_files)}
+    return _one_at_a_time(nightly, "nightly", "The nightly job.", Strategy.CANCEL_NEW, files)
 
 
 def backfill() -> RunnerDeployment:
     """Nights that are missing. Its limit is its own, so that it is never what cancels tonight's run."""
-    return _as_module(
-        nightly.to_deployment(
-            "backfill",
-            description="Nights that are missing, oldest first.",
-            tags=["batchjobs", "backfill"],
-            concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
-            entrypoint_type=EntrypointType.MODULE_PATH,
-        )
+    return _one_at_a_time(nightly, "backfill", "Nights that are missing, oldest first.", Strategy.ENQUEUE)
+
+
+def _one_at_a_time(
+    flow: Flow[..., Any],
+    name: str,
+    description: str,
+    strategy: Strategy,
+    parameters: dict[str, Any] | None = None,
+) -> RunnerDeployment:
+    deployment = flow.to_deployment(
+        name,
+        description=description,
+        tags=["batchjobs", name],
+        parameters=parameters,
+        concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=strategy),
+        entrypoint_type=EntrypointType.MODULE_PATH,
     )
-
-
-def _as_module(deployment: object) -> RunnerDeployment:
     assert isinstance(deployment, RunnerDeployment)  # not a coroutine: no event loop runs here
     return deployment
 

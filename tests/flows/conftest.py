@@ -69,6 +69,21 @@ def pool(prefect_server: Server) -> str:
     return "gpu"
 
 
+@pytest.fixture(scope="module")
+def _operating(prefect_api: str, pool: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    from tests.flows.operating import operating
+
+    with operating(prefect_api, tmp_path_factory.mktemp("operations")):
+        yield
+
+
+@pytest.fixture
+def api(_operating: None, prefect_api: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A server with deployments and a worker, which the commands of a test know; the address of its API."""
+    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
+    return prefect_api
+
+
 @pytest.fixture(autouse=True)
 def _prefect_of_these_tests(
     _nothing_of_the_user: None, monkeypatch: pytest.MonkeyPatch, prefect_home: Path

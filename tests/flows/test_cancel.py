@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -22,23 +21,10 @@ from flows.cancel import cancel, find
 from flows.submit import submit
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, batchjobs, read_output, text_table, write_spec
-from tests.flows.operating import ended, operating, prefect, processes_of, read_run, without_worker
+from tests.flows.operating import ended, prefect, processes_of, read_run, without_worker
 from tests.flows.waiting import eventually
 
 pytestmark = pytest.mark.prefect
-
-
-@pytest.fixture(scope="module")
-def _operating(prefect_api: str, pool: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with operating(prefect_api, tmp_path_factory.mktemp("operations")):
-        yield
-
-
-@pytest.fixture
-def api(_operating: None, prefect_api: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The commands of a test know the server."""
-    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
-    return prefect_api
 
 
 def parts(job: JobSpec) -> int:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -25,24 +24,11 @@ from flows.cancel import cancel, find
 from flows.submit import submit
 from flows.watch import End, watch
 from tests.conftest import MakeJob, batchjobs, text_table, write_spec
-from tests.flows.operating import operating, read_run, without_worker
+from tests.flows.operating import read_run, without_worker
 from tests.flows.server import own_server
 from tests.flows.waiting import eventually, free_port
 
 pytestmark = pytest.mark.prefect
-
-
-@pytest.fixture(scope="module")
-def _operating(prefect_api: str, pool: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with operating(prefect_api, tmp_path_factory.mktemp("operations")):
-        yield
-
-
-@pytest.fixture
-def api(_operating: None, prefect_api: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The commands of a test know the server."""
-    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
-    return prefect_api
 
 
 class Told(Lines):
