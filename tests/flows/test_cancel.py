@@ -64,7 +64,8 @@ def test_a_run_that_the_ui_cancels_leaves_nothing_and_a_retry_goes_on(make_job: 
     assert (ended(run).state_name, read_run(run).run_count) == ("Completed", 2)
     rows = summary_of(job)["rows"]
     assert isinstance(rows, dict)
-    assert (rows["ok"], rows["reused"], rows["generated"]) == (120, done, 120 - done)
+    assert rows["reused"] >= done, "what was committed, and what was journaled of open shards"
+    assert (rows["ok"], rows["reused"] + rows["generated"]) == (120, 120)
     assert sorted(read_output(job)["id"].to_pylist()) == sorted(f"id-{n}" for n in range(120))
 
 
