@@ -96,9 +96,11 @@ def test_what_cannot_be_planned_here_is_refused_unless_the_worker_knows_more(
     assert refused.returncode == 2
     assert "If only the worker can read the input: --no-plan." in refused.stderr
     late = {"path": str(tmp_path / "none"), "ready": {"wait": "2h"}}
-    taken = batchjobs("submit", "--deployment", deployment, write_spec(make_job(input=late), tmp_path / "late.yaml"))
+    waiting = write_spec(make_job(input=late), tmp_path / "late.yaml")
+    taken = batchjobs("submit", "--deployment", deployment, waiting)
     assert taken.returncode == 0
     assert "The run waits for it (input.ready.wait is 2h)." in taken.stderr
+    cancel(find(str(waiting)))
     elsewhere = write_spec(make_job(input={"path": "${NOT_HERE}/docs"}), tmp_path / "elsewhere.yaml")
     sent = batchjobs("submit", "--deployment", deployment, "--json", elsewhere)
     assert sent.returncode == 0, sent.stderr
