@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import httpx
 from prefect.client.schemas.objects import FlowRun
@@ -59,8 +59,10 @@ def schedule_run(
     require_api("nothing was submitted")
     try:
         run = run_deployment(
-            deployment, parameters=parameters, flow_run_name=name, timeout=0, tags=tags, as_subflow=False
-        )
+            deployment, parameters=parameters, flow_run_name=name, timeout=0, tags=tags, as_subflow=False,
+            # What Prefect's client sends again, because no answer came, is the same run.
+            idempotency_key=uuid4().hex,
+        )  # fmt: skip
     except ObjectNotFound:
         raise Refused(_no_deployment(deployment)) from None
     except PrefectHTTPStatusError as error:
