@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from batchjobs import __version__
-from batchjobs.commands import automations, deploy, submission, tuning
+from batchjobs.commands import automations, backfill, deploy, running, submission, tuning
 from batchjobs.commands.arguments import AsJson, Date, Force, JobFile, Output, job_in
-from batchjobs.commands.backfill import make_backfill
+from batchjobs.commands.running import print_summary
 from batchjobs.errors import BatchjobsError
 from batchjobs.rows.tokenizers_only import spare_torch
 
 if TYPE_CHECKING:
-    from schemas.job import JobSpec
-    from schemas.summary import Summary
+    pass
 
 app = typer.Typer(
     name="batchjobs",
@@ -37,72 +36,7 @@ app = typer.Typer(
 )
 
 
-@app.command()
-def run(
-    job_file: JobFile,
-    limit: Annotated[
-        int | None, typer.Option(help="Only the first N rows, as a job of its own: OUT-limit-N.", min=1)
-    ] = None,
-    date: Date = None,
-    frozen_input: Annotated[
-        bool, typer.Option(help="Finish what was planned, though files have arrived since.")
-    ] = False,
-    force: Force = False,
-    prefect: Annotated[
-        bool | None, typer.Option(help="Through the Prefect flow; default: if a Prefect API is configured.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Run a job, or go on with it: plan, generate, summarise. Does only what is left."""
-    from batchjobs.spec import limited
-
-    job = job_in(job_file, date)
-    summary = _run(limited(job, limit) if limit is not None else job, force, prefect, frozen_input)
-    _print_summary(summary, as_json)
-    raise typer.Exit(summary.exit_code)
-
-
-def _run(job: JobSpec, force: bool, prefect: bool | None, frozen_input: bool = False) -> Summary:
-    from batchjobs.terminal import Terminal
-
-    with Terminal() as terminal:
-        return _run_through_prefect(job, frozen_input, force, terminal, prefect) or _run_here(
-            job, frozen_input, force, terminal
-        )
-
-
-def _run_here(job: JobSpec, frozen_input: bool, force: bool, terminal: object) -> Summary:
-    from batchjobs.job import run_job
-    from batchjobs.terminal import Terminal
-
-    assert isinstance(terminal, Terminal)
-    return run_job(job, terminal, frozen_input, force)
-
-
-def _run_through_prefect(
-    job: JobSpec, frozen_input: bool, force: bool, terminal: object, wanted: bool | None
-) -> Summary | None:
-    """The summary, or None when the job is to run without Prefect."""
-    if wanted is False:
-        return None
-    from batchjobs.terminal import Terminal
-    from flows.api import api_answers, api_configured
-
-    assert isinstance(terminal, Terminal)
-    if wanted is None and not api_configured():
-        return None
-    if api_configured() and not api_answers():
-        typer.echo("The Prefect API that is configured does not answer; the job runs without it.", err=True)
-        return None
-    from flows.batch_inference import run_in_process
-
-    return run_in_process(job, frozen_input, terminal, force)
-
-
-def _print_summary(summary: Summary, as_json: bool) -> None:
-    from batchjobs.reports.text import text
-
-    typer.echo(summary.model_dump_json(indent=2) if as_json else text(summary))
+app.command()(running.run)
 
 
 @app.command()
@@ -232,7 +166,7 @@ def retry_failed(
 
     with Terminal() as terminal:
         summary = retry_failed(output, code or [], terminal, force)
-    _print_summary(summary, as_json)
+    print_summary(summary, as_json)
     raise typer.Exit(summary.exit_code)
 
 
@@ -249,7 +183,9 @@ def explain(
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else text(found))
 
 
-for command in (submission.submit, submission.cancel, make_backfill(_run), deploy.deploy, automations.automations):
+for command in (
+    submission.submit, submission.cancel, backfill.backfill, deploy.deploy, automations.automations,
+):  # fmt: skip
     app.command(rich_help_panel="Nights, and runs on Prefect workers")(command)
 app.command()(tuning.tune)
 app.add_typer(tuning.bench, name="bench")

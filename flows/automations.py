@@ -32,8 +32,8 @@ from prefect.states import AwaitingRetry
 from pydantic import SecretStr
 
 from flows.api import require_api
+from flows.runs import FLOWS
 
-FLOWS = ["batch-inference", "nightly"]
 NIGHTLY = "nightly"
 PREFIX = "batchjobs: "
 _RESUMED = "It crashed; what is committed stays, and the rest goes on."

@@ -12,7 +12,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import Completed, Failed
+from prefect.states import Completed
 
 from batchjobs.comparison.text import against
 from batchjobs.dates import parse_date
@@ -21,7 +21,7 @@ from batchjobs.nights import Night, Outcome, dated_nights, dates, in_turn, is_co
 from batchjobs.spec import load_job
 from flows.logs import expect_failed_states
 from flows.schedule import Start, scheduled_start, too_late
-from flows.steps import Work, ended_by, work_through
+from flows.steps import Work, ended_by, final_state, work_through
 from schemas.job import JobSpec
 from schemas.summary import Summary
 
@@ -123,10 +123,7 @@ def _in_turn(nights: Sequence[Night], force: bool) -> State[Any]:
     message = _told(nights, outcomes)
     if outcomes[-1].summary is not None and outcomes[-1].summary.stopped:
         return last[-1].model_copy(update={"message": message})
-    state = worst(outcomes)
-    if state == "completed":
-        return Completed(message=message)
-    return Failed(name={"refused": "Refused", "partial": "Partial"}.get(state), message=message)
+    return final_state(worst(outcomes), message)
 
 
 def _told(nights: Sequence[Night], outcomes: Sequence[Outcome]) -> str:

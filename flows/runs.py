@@ -17,13 +17,13 @@ from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
 from prefect.exceptions import ObjectNotFound
 from prefect.utilities.urls import url_for
 
-_FLOWS = ["batch-inference", "nightly"]
+FLOWS = ["batch-inference", "nightly"]  # ours
 _OPEN = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING]
 
 
 def open_runs() -> list[FlowRun]:
     """Runs of our flows that have not ended, those that are only scheduled too (Prefect's page of 200)."""
-    ours = FlowFilter(name=FlowFilterName(any_=_FLOWS))
+    ours = FlowFilter(name=FlowFilterName(any_=FLOWS))
     not_over = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN)))
     with get_client(sync_client=True) as client:
         return client.read_flow_runs(flow_filter=ours, flow_run_filter=not_over)

@@ -189,16 +189,20 @@ def work_through(work: Work) -> State[Any]:
 
 def ended_with(summary: Summary) -> State[Any]:
     """The final state of a flow run that has a summary."""
-    if summary.state == "completed":
-        return Completed(message=summary.message, data=summary)
-    return Failed(name=_NAMES.get(summary.state), message=summary.message)
+    return final_state(summary.state, summary.message, summary if summary.state == "completed" else None)
+
+
+def final_state(state: str, message: str, data: Any = None) -> State[Any]:
+    """Prefect's state for one of ours."""
+    if state == "completed":
+        return Completed(message=message, data=data)
+    return Failed(name=_NAMES.get(state), message=message, data=data)
 
 
 def ended_by(error: Exception) -> State[Any]:
     """The final state of a run that an error ended."""
     code = error.exit_code if isinstance(error, BatchjobsError) else EXIT_CODES["failed"]
-    name = next((name for ours, name in _NAMES.items() if EXIT_CODES[ours] == code), None)
-    return Failed(name=name, message=str(error), data=error)
+    return final_state(next(ours for ours, its in EXIT_CODES.items() if its == code), str(error), error)
 
 
 def exit_code_of(state: State[Any]) -> int:

@@ -26,3 +26,8 @@ def clock(moment: datetime, seen_from: datetime) -> str:
 def dollars(usd: float) -> str:
     """US dollars: cents from ten dollars on, more places for less."""
     return f"${usd:,.2f}" if usd >= 10 else f"${usd:,.4f}"
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -27,6 +27,10 @@ Output = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="Run though deadline or budget cannot be met; it stops in time all the same.")
 ]
+ThroughPrefect = Annotated[
+    bool | None,
+    typer.Option("--prefect/--no-prefect", help="Through the Prefect flow; default: if a Prefect API is configured."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text.")]
 
 

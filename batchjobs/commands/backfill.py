@@ -3,70 +3,60 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from batchjobs.commands.arguments import AsJson, Force, JobFile
+from batchjobs.commands.arguments import AsJson, Force, JobFile, ThroughPrefect
+from batchjobs.commands.running import carry_out
 
 if TYPE_CHECKING:
     from batchjobs.nights import Night, Outcome
     from schemas.job import JobSpec
     from schemas.summary import Summary
 
-Run = Callable[["JobSpec", bool, "bool | None"], "Summary"]  # a job, with --force and --prefect as given
+
+def backfill(
+    job_file: JobFile,
+    first: Annotated[str, typer.Option("--from", metavar="YYYY-MM-DD", help="First date.", show_default=False)],
+    last: Annotated[str, typer.Option("--to", metavar="YYYY-MM-DD", help="Last date.", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the dates, and which would run.")] = False,
+    submit: Annotated[
+        bool, typer.Option("--submit", help="As one run on a Prefect worker, and return at once.")
+    ] = False,
+    deployment: Annotated[str, typer.Option(help="With --submit: the deployment that runs it.")] = "nightly/backfill",
+    force: Force = False,
+    prefect: ThroughPrefect = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a job file with date variables for each date of a range whose output has no _SUCCESS, oldest first.
+
+    A date that fails does not keep the next from running. Input that is missing is not waited for. The exit code is
+    the worst of all dates: failed before refused before partial.
+    """
+    from batchjobs.dates import parse_date
+    from batchjobs.nights import dated_nights, dates, in_turn, is_complete
+
+    days = dates(parse_date(first, "--from"), parse_date(last, "--to"))
+    nights = dated_nights(job_file, days)
+    missing = [night for night in nights if not is_complete(night)]
+    if dry_run:
+        _list(nights, missing, as_json)
+    elif not missing:
+        typer.echo(f"All {len(nights)} dates are complete already; nothing was done.")
+    elif submit:
+        _submit(job_file, missing, len(nights), force, deployment)
+    else:
+        typer.echo(f"{len(missing)} of {len(nights)} dates are missing.", err=True)
+        outcomes = in_turn(missing, lambda job: _told(job, force, prefect))
+        _end(outcomes, len(missing), as_json)
 
 
-def make_backfill(run: Run) -> Callable[..., None]:
-    """The command, which runs each date as `batchjobs run` would."""
-
-    def backfill(
-        job_file: JobFile,
-        first: Annotated[str, typer.Option("--from", metavar="YYYY-MM-DD", help="First date.", show_default=False)],
-        last: Annotated[str, typer.Option("--to", metavar="YYYY-MM-DD", help="Last date.", show_default=False)],
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the dates, and which would run.")] = False,
-        submit: Annotated[
-            bool, typer.Option("--submit", help="As one run on a Prefect worker, and return at once.")
-        ] = False,
-        deployment: Annotated[
-            str, typer.Option(help="With --submit: the deployment that runs it.")
-        ] = "nightly/backfill",
-        force: Force = False,
-        prefect: Annotated[
-            bool | None, typer.Option(help="Through the Prefect flow; default: if a Prefect API is configured.")
-        ] = None,
-        as_json: AsJson = False,
-    ) -> None:
-        """Run a job file with date variables for each date of a range whose output has no _SUCCESS, oldest first.
-
-        A date that fails does not keep the next from running. Input that is missing is not waited for. The exit code is
-        the worst of all dates: failed before refused before partial.
-        """
-        from batchjobs.dates import parse_date
-        from batchjobs.nights import dated_nights, dates, in_turn, is_complete
-
-        days = dates(parse_date(first, "--from"), parse_date(last, "--to"))
-        nights = dated_nights(job_file, days)
-        missing = [night for night in nights if not is_complete(night)]
-        if dry_run:
-            _list(nights, missing, as_json)
-        elif not missing:
-            typer.echo(f"All {len(nights)} dates are complete already; nothing was done.")
-        elif submit:
-            _submit(job_file, missing, len(nights), force, deployment)
-        else:
-            typer.echo(f"{len(missing)} of {len(nights)} dates are missing.", err=True)
-            outcomes = in_turn(missing, lambda job: _told(job, run, force, prefect))
-            _end(outcomes, len(missing), as_json)
-
-    return backfill
-
-
-def _told(job: JobSpec, run: Run, force: bool, prefect: bool | None) -> Summary:
+def _told(job: JobSpec, force: bool, prefect: bool | None) -> Summary:
     typer.echo(f"{job.name} for {job.date}", err=True)
-    return run(job, force, prefect)
+    return carry_out(job, force, prefect)
 
 
 def _list(nights: Sequence[Night], missing: Sequence[Night], as_json: bool) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from batchjobs.accounts.units import plural
 from batchjobs.reports.evidence import Evidence
 from batchjobs.reports.lengths import Lengths
 from batchjobs.reports.views import Fact, Tile
-from batchjobs.reports.wording import UNKNOWN, count, instant, money, plural, rate, ratio, seconds, share, size
+from batchjobs.reports.wording import UNKNOWN, count, instant, money, rate, ratio, seconds, share, size
 from schemas.figures import Distribution
 from schemas.plan import Plan
 from schemas.summary import Previous, Summary

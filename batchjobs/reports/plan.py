@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from textwrap import wrap
 
-from batchjobs.accounts.units import dollars, duration
-from batchjobs.reports.wording import UNKNOWN, plural, size
+from batchjobs.accounts.units import dollars, duration, plural
+from batchjobs.reports.wording import UNKNOWN, size
 from schemas.description import Alternative, Description
 from schemas.figures import Distribution, Interval
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from batchjobs.accounts.units import plural
 from batchjobs.reports.views import Fact, Segment, Table
-from batchjobs.reports.wording import UNKNOWN, change, count, money, plural, seconds, share
+from batchjobs.reports.wording import UNKNOWN, change, count, money, seconds, share
 from schemas.figures import Interval
 from schemas.summary import Saving, Summary
 

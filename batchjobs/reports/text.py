@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from batchjobs.accounts.units import duration
+from batchjobs.accounts.units import duration, plural
 from batchjobs.reports.spent import Line, dollars, foreseen, labels, previous, savings
-from batchjobs.reports.wording import plural
 from schemas.figures import Distribution
 from schemas.summary import Attempt, Percentiles, Rate, Summary
 

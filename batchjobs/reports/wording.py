@@ -80,8 +80,3 @@ def change(before: float | None, now: float | None) -> str:
     if before == now:
         return "same"
     return f"{(now - before) / abs(before):+.1%}" if before else "new"
-
-
-def plural(number: int, one: str, many: str | None = None) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

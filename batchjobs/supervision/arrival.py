@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from glob import has_magic
 from typing import Any
 
-from batchjobs.accounts.units import clock, duration
+from batchjobs.accounts.units import clock, duration, plural
 from batchjobs.data.dataset import find_files
-from batchjobs.data.filesystem import open_url
+from batchjobs.data.filesystem import open_url, told
 from batchjobs.data.footers import read_footers
 from batchjobs.errors import InputError, InputMissing, StoppedWaiting
 from batchjobs.supervision.dispatcher import StopSignal
@@ -83,7 +83,7 @@ def what_is_missing(spec: InputSpec, ready: ReadySpec) -> str:
         rows = sum(sum(footer.file.row_groups) for footer in read_footers(fs, found))
     except InputError as problem:  # a file that is still being written has no footer yet
         return str(problem).rstrip(".")
-    there = f"{rows:,} rows in {len(found):,} file{'s' if len(found) > 1 else ''}"
+    there = f"{plural(rows, 'row')} in {plural(len(found), 'file')}"
     return f"there are {there}, at least {ready.min_rows:,} rows are to come" if rows < ready.min_rows else ""
 
 
@@ -112,5 +112,5 @@ def _is_there(url: str, options: dict[str, Any]) -> bool:
     except FileNotFoundError:
         return False
     except Exception as error:  # filesystems raise their own kinds for wrong credentials, no network ...
-        raise InputError(f"input.ready.marker: {url} cannot be looked for: {type(error).__name__}: {error}") from error
+        raise InputError(f"input.ready.marker: {url} cannot be looked for: {told(error)}") from error
     return True
