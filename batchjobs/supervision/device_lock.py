@@ -12,25 +12,19 @@ import json
 import os
 import pwd
 import re
-import stat
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from batchjobs.accounts.units import clock
-from batchjobs.errors import Refused
 from batchjobs.leftovers import remove_users
 from batchjobs.settings.devices import OneDevice
 from batchjobs.storage.lease import myself
-
-_FOLDER = "BATCHJOBS_LOCKS"
-_RUN_LOCK = Path("/run/lock")
-_OTHERWISE = Path("/tmp/batchjobs-devices")  # not of TMPDIR, which is not the same for everybody
-_FOR_ALL = 0o1777  # everybody makes files there, and nobody removes another's
+from batchjobs.supervision.device_folder import lock_folder, unusable
 
 Record = dict[str, Any]  # who holds a device
 
@@ -109,7 +103,7 @@ def take_groups(groups: Sequence[Sequence[OneDevice]], count: int, me: Record) -
     """
     folder, taken, chosen = lock_folder(), DeviceLocks(), list[int]()
     in_the_way: list[Busy] = []
-    try:
+    with _kept_unless_it_fails(taken):
         for number, group in enumerate(groups):
             got = _take_group(folder, group, me)
             if isinstance(got, Busy):
@@ -121,26 +115,29 @@ def take_groups(groups: Sequence[Sequence[OneDevice]], count: int, me: Record) -
                 return chosen, taken
             if len(in_the_way) > len(groups) - count:
                 break
-    except BaseException:
-        taken.release()
-        raise
     taken.release()
     return [], in_the_way[0]
 
 
 def _take_group(folder: Path, group: Sequence[OneDevice], me: Record) -> DeviceLocks | Busy:
     taken = DeviceLocks()
-    try:
+    with _kept_unless_it_fails(taken):
         for device in sorted(group, key=lambda each: each.key):
             got = _take(folder, device, me)
             if isinstance(got, Busy):
                 taken.release()
                 return got
             taken.add(got)
-    except BaseException:
-        taken.release()
-        raise
     return taken
+
+
+@contextmanager
+def _kept_unless_it_fails(locks: DeviceLocks) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        locks.release()
+        raise
 
 
 def _take(folder: Path, device: OneDevice, me: Record) -> DeviceLocks | Busy:
@@ -150,13 +147,10 @@ def _take(folder: Path, device: OneDevice, me: Record) -> DeviceLocks | Busy:
         if own is None:
             return Busy(device, _record(file))
         locks = DeviceLocks([], [own], [_name_of(own)])
-        try:
+        with _kept_unless_it_fails(locks):
             return _and_engines(locks, file, device, me)
-        except BaseException:
-            locks.release()
-            raise
     except OSError as problem:
-        raise _unusable(folder, problem) from problem
+        raise unusable(folder, problem) from problem
 
 
 def _and_engines(locks: DeviceLocks, file: Path, device: OneDevice, me: Record) -> DeviceLocks | Busy:
@@ -222,45 +216,3 @@ def _record(file: Path) -> Record | None:
         found = json.loads(file.read_text())
         return found if isinstance(found, dict) else None
     return None
-
-
-def lock_folder() -> Path:
-    """The same for all users of this machine, whoever comes first; made if it is not there. Raises Refused."""
-    if named := os.environ.get(_FOLDER):
-        folder = Path(named)
-    elif (_RUN_LOCK / "batchjobs").is_dir() or _is_for_all(_RUN_LOCK):
-        folder = _RUN_LOCK / "batchjobs"
-    else:
-        folder = _OTHERWISE
-    try:
-        if not folder.is_dir():
-            _make(folder)
-    except OSError as problem:
-        raise _unusable(folder, problem) from problem
-    return folder
-
-
-def _is_for_all(folder: Path) -> bool:
-    with suppress(OSError):
-        return bool(folder.stat().st_mode & stat.S_IWOTH)
-    return False
-
-
-def _make(folder: Path) -> None:
-    """For all users from its first moment on: made under another name, whatever the umask, then renamed."""
-    made = tempfile.mkdtemp(dir=folder.parent, prefix=".batchjobs-")
-    os.chmod(made, _FOR_ALL)
-    try:
-        os.rename(made, folder)
-    except OSError:
-        os.rmdir(made)
-        if not folder.is_dir():  # nobody else was quicker
-            raise
-
-
-def _unusable(folder: Path, problem: OSError) -> Refused:
-    return Refused(
-        f"The lock of a device cannot be kept in {folder}: {problem.strerror or problem}. Nothing was changed. Set "
-        f"{_FOLDER} to a folder of this machine that all its users may write to, or BATCHJOBS_DEVICES to nothing if "
-        "no other job uses the device."
-    )

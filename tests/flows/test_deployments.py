@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +17,18 @@ from flows.deploy import deploy
 from flows.nightly import nightly
 from flows.submit import submit
 from tests.conftest import MakeJob, write_spec
+from tests.flows.operating import deploy as deploy_all
 from tests.flows.seen import tasks_of
 from tests.flows.waiting import free_port
 
 pytestmark = pytest.mark.prefect
 
-PREFECT_YAML = Path(__file__).parents[2] / "prefect.yaml"
-
 
 @pytest.fixture(scope="module")
-def deployed(prefect_api: str, pool: str, prefect_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def deployed(prefect_api: str, pool: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder from which the deployments were made, with the real command."""
     folder = tmp_path_factory.mktemp("operations")
-    shutil.copy(PREFECT_YAML, folder)
-    environment = {"PREFECT_API_URL": prefect_api, "PREFECT_HOME": str(prefect_home), "PWD": str(folder)}
-    subprocess.run(
-        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
-        cwd=folder, env={**os.environ, **environment}, check=True, capture_output=True,
-    )  # fmt: skip
+    deploy_all(prefect_api, folder)
     return folder
 
 

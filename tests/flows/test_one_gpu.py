@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from uuid import UUID
 
@@ -21,14 +18,13 @@ from prefect.deployments import run_deployment
 from schemas.job import JobSpec
 from schemas.summary import Summary
 from tests.conftest import MakeJob, text_table, write_spec
+from tests.flows.operating import deploy
 from tests.flows.server import worker
 from tests.flows.waiting import eventually
 
 pytestmark = pytest.mark.prefect
 
 _TOLD = "gpu0 is held by job adhoc of "
-
-PREFECT_YAML = Path(__file__).parents[2] / "prefect.yaml"
 
 
 def started(deployment: str, **parameters: object) -> UUID:
@@ -55,14 +51,9 @@ def summary_in(job: JobSpec) -> Summary:
 
 
 def test_a_night_on_another_worker_waits_for_the_device_of_an_ad_hoc_run(
-    make_job: MakeJob, tmp_path: Path, prefect_api: str, pool: str, prefect_home: Path
+    make_job: MakeJob, tmp_path: Path, prefect_api: str, pool: str
 ) -> None:
-    shutil.copy(PREFECT_YAML, tmp_path)
-    environment = {"PREFECT_API_URL": prefect_api, "PREFECT_HOME": str(prefect_home), "PWD": str(tmp_path)}
-    subprocess.run(
-        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
-        cwd=tmp_path, env={**os.environ, **environment}, check=True, capture_output=True,
-    )  # fmt: skip
+    deploy(prefect_api, tmp_path)
     engine = {"echo": {"tokens_per_s": 35}}  # some minutes of work
     adhoc = make_job(text_table(1000), name="adhoc", engine=engine, output={"path": str(tmp_path / "adhoc")})
     night = make_job(text_table(1000), name="night", output={"path": str(tmp_path / "night")})

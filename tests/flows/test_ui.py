@@ -66,6 +66,7 @@ def test_it_comes_up_once_and_goes_down_with_its_runs_in_order(ui: Ui, make_job:
     first = ui.up()
     assert first.returncode == 0, first.stderr
     assert f"http://127.0.0.1:{ui.port}\n" in first.stdout.replace("   ", "\n")
+    assert "created batchjobs: no heartbeat" in first.stdout
     assert f"export PREFECT_API_URL=http://127.0.0.1:{ui.port}/api" in first.stdout
     assert ui.read("ui-settings")["api_url"] == f"http://127.0.0.1:{ui.port}/api"
     shown = ui.read("api/admin/settings")["server"]
@@ -76,6 +77,7 @@ def test_it_comes_up_once_and_goes_down_with_its_runs_in_order(ui: Ui, make_job:
     second = ui.up()
     assert second.returncode == 0
     assert "runs already" in second.stdout
+    assert "batchjobs: " not in second.stdout, "what somebody has made of the automations stays"
     assert ui.processes() == before
 
     job = make_job(text_table(400), name="slow", engine={"echo": {"tokens_per_s": 40}})

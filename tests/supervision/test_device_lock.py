@@ -15,8 +15,9 @@ import pytest
 from batchjobs.errors import Refused
 from batchjobs.leftovers import DEVICES
 from batchjobs.settings.devices import OneDevice
-from batchjobs.supervision import device_lock
-from batchjobs.supervision.device_lock import Busy, DeviceLocks, lock_folder, record_of, take_groups
+from batchjobs.supervision import device_folder, device_lock
+from batchjobs.supervision.device_folder import lock_folder
+from batchjobs.supervision.device_lock import Busy, DeviceLocks, record_of, take_groups
 
 GPU = OneDevice("0", "GPU-0a")
 OTHER = OneDevice("1", "GPU-1a")
@@ -213,8 +214,8 @@ def test_a_lock_of_root_is_seen_and_then_taken_by_a_user(folder: Path, tmp_path:
 def test_the_folder_does_not_depend_on_who_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BATCHJOBS_LOCKS")
     run_lock, otherwise = tmp_path / "run-lock", tmp_path / "tmp"
-    monkeypatch.setattr(device_lock, "_RUN_LOCK", run_lock)
-    monkeypatch.setattr(device_lock, "_OTHERWISE", otherwise)
+    monkeypatch.setattr(device_folder, "_RUN_LOCK", run_lock)
+    monkeypatch.setattr(device_folder, "_OTHERWISE", otherwise)
     run_lock.mkdir(mode=0o755)  # only root may write: so root does not, either
     assert lock_folder() == otherwise
     run_lock.chmod(0o1777)
