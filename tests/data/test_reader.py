@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,151 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchjobs.data import reader
-from batchjobs.data.dataset import find_files, hive_columns, unify_schemas
-from batchjobs.data.footers import read_footers
 from batchjobs.data.reader import ShardReader
 from batchjobs.errors import BatchjobsError, InputChanged
-from schemas.plan import InputFile, Shard
-
-
-@dataclass
-class Planned:
-    """A dataset as the plan knows it."""
-
-    fs: Any
-    files: list[InputFile]
-    schema: pa.Schema
-
-    @property
-    def rows(self) -> int:
-        return sum(file.rows for file in self.files)
-
-    def reader(self, columns: Sequence[str] = ()) -> ShardReader:
-        paths = [file.path for file in self.files]
-        return ShardReader(self.fs, paths, self.files, self.schema, columns or self.schema.names)
-
-    def read(self, *columns: str) -> pa.Table:
-        reader = self.reader(columns)
-        return pa.Table.from_batches(reader.read(Shard(0, self.rows)))
-
-
-def plan(path: Path | str) -> Planned:
-    fs, found = find_files(str(path), {})
-    footers = read_footers(fs, found)
-    schema = unify_schemas([(f.file.name, f.schema) for f in footers], hive_columns(found))
-    return Planned(fs, [footer.file for footer in footers], schema)
-
-
-def write(folder: Path, *tables: pa.Table, **options: Any) -> Planned:
-    for number, table in enumerate(tables):
-        pq.write_table(table, folder / f"{number}.parquet", **options)
-    return plan(folder)
-
-
-def zoo(rows: int) -> pa.Table:
-    """One column of each type that Parquet can hold, every third value null."""
-
-    def column(value: Callable[[int], Any], type_: pa.DataType) -> pa.Array:
-        return pa.array([None if n % 3 == 2 else value(n) for n in range(rows)], type_)
-
-    texts = column(lambda n: f"text {n % 7}", pa.string())
-    columns = {
-        "bool": column(lambda n: n % 2 == 0, pa.bool_()),
-        "uint64": column(lambda n: 2**63 + n, pa.uint64()),
-        "float16": column(lambda n: n / 2, pa.float16()),
-        "double": column(lambda n: n / 3, pa.float64()),
-        "decimal": column(lambda n: Decimal(n) / 4, pa.decimal128(12, 2)),
-        "decimal256": column(lambda n: Decimal(n) / 4, pa.decimal256(60, 2)),
-        "date": column(lambda n: n, pa.date32()),
-        "time": column(lambda n: n, pa.time64("us")),
-        "zoned": column(lambda n: n, pa.timestamp("us", "Europe/Berlin")),
-        "seconds": column(lambda n: n, pa.timestamp("s")),
-        "duration": column(lambda n: n * 1000, pa.duration("ns")),
-        "string": texts,
-        "large": texts.cast(pa.large_string()),
-        "view": texts.cast(pa.string_view()),
-        "binary": texts.cast(pa.binary()),
-        "fixed": column(lambda n: b"%04d" % n, pa.binary(4)),
-        "dictionary": texts.dictionary_encode(),
-        "null": pa.nulls(rows),
-        "list": column(lambda n: [None, f"x{n}"][: n % 3 + 1], pa.list_(pa.string())),
-        "large_list": column(lambda n: [n] * (n % 3), pa.large_list(pa.int16())),
-        "fixed_list": column(lambda n: [n, None], pa.list_(pa.int32(), 2)),
-        "struct": column(lambda n: {"a": n, "b": None}, pa.struct([("a", pa.int64()), ("b", pa.string())])),
-        "messages": column(
-            lambda n: [{"role": "user", "content": f"c{n}"}] * (n % 3),
-            pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])),
-        ),
-        "map": column(lambda n: [("k", n), ("l", None)], pa.map_(pa.string(), pa.int64())),
-        "uuid": column(lambda n: b"%016d" % n, pa.binary(16)).cast(pa.uuid()),
-        "json": column(lambda n: "{}", pa.string()).cast(pa.json_()),
-        "with.dot": column(lambda n: n, pa.int64()),
-        "with": column(lambda n: {"dot": n, "x": n}, pa.struct([("dot", pa.int32()), ("x", pa.int32())])),
-        "with space": column(lambda n: n % 100, pa.int8()),
-    }
-    return pa.table(columns)
-
-
-ZOO = zoo(50)
-
-
-def assert_identical(found: pa.Table, expected: pa.Table) -> None:
-    found.validate(full=True)
-    assert found.schema.equals(expected.schema, check_metadata=True)
-    assert found.to_pylist() == expected.to_pylist()
-
-
-@pytest.mark.parametrize("options", [{}, {"row_group_size": 7}, {"store_schema": False}, {"use_dictionary": False}])
-def test_every_type_comes_out_as_pyarrow_reads_it(tmp_path: Path, options: dict[str, Any]) -> None:
-    planned = write(tmp_path, ZOO, **options)
-    expected = pq.read_table(tmp_path / "0.parquet")
-    assert_identical(planned.read(), expected.replace_schema_metadata(None))
-
-
-@pytest.mark.parametrize("name", ZOO.schema.names)
-def test_a_column_comes_out_identical_alone(tmp_path: Path, name: str) -> None:
-    assert_identical(
-        write(tmp_path, ZOO, row_group_size=20).read(name),
-        pq.read_table(tmp_path / "0.parquet", columns=None).select([name]).replace_schema_metadata(None),
-    )
-
-
-def test_every_type_is_added_as_null_where_a_file_lacks_it(tmp_path: Path) -> None:
-    planned = write(tmp_path, pa.table({"id": [1, 2]}), ZOO.slice(0, 2))
-    table = planned.read()
-    table.validate(full=True)
-    assert table.schema.types[1:] == pq.read_schema(tmp_path / "1.parquet").types
-    assert table.slice(0, 2).to_pylist() == [{"id": n, **dict.fromkeys(ZOO.schema.names)} for n in (1, 2)]
-
-
-def test_columns_come_in_the_order_that_is_asked_for(tmp_path: Path) -> None:
-    planned = write(tmp_path, ZOO)
-    assert planned.read("with", "bool", "with.dot").schema.names == ["with", "bool", "with.dot"]
-
-
-def test_null_columns_and_narrow_integers_are_widened(tmp_path: Path) -> None:
-    messages = pa.array([[{"role": "user", "name": "x"}]])
-    nameless = pa.array([[{"role": "user", "name": None}]])
-    planned = write(
-        tmp_path,
-        pa.table({"n": pa.array([1], pa.int8()), "text": pa.nulls(1), "messages": nameless}),
-        pa.table({"n": pa.array([2], pa.uint32()), "text": ["x"], "messages": messages}),
-    )
-    assert planned.schema.field("n").type == pa.int64()
-    assert planned.read().to_pylist() == [
-        {"n": 1, "text": None, "messages": [{"role": "user", "name": None}]},
-        {"n": 2, "text": "x", "messages": [{"role": "user", "name": "x"}]},
-    ]
-
-
-def test_hive_columns_are_constants_of_their_file(tmp_path: Path) -> None:
-    for folder in ("lang=en", "lang=__HIVE_DEFAULT_PARTITION__"):
-        (tmp_path / folder).mkdir()
-        pq.write_table(pa.table({"n": [1, 2]}), tmp_path / folder / "x.parquet")
-    planned = plan(tmp_path)
-    assert planned.read("lang", "n")["lang"].to_pylist() == [None, None, "en", "en"]
-    assert planned.read("lang")["lang"].to_pylist() == [None, None, "en", "en"]
-    assert planned.schema.field("lang").type == pa.string()
+from schemas.plan import Shard
+from tests.data.planned import ZOO, Planned, plan, write, zoo
 
 
 @pytest.fixture(scope="module")
