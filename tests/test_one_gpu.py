@@ -6,8 +6,7 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ from batchjobs.supervision import device_wait
 from batchjobs.supervision.device_lock import DeviceLocks, take_groups
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, batchjobs, run_here, snapshot, text_table, write_spec
-from tests.test_signals import replicas_of, start, wait_for_parts
+from tests.processes import kill_all_of, replicas_of, start, wait_for_parts
+from tests.waiting import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -48,22 +48,6 @@ def running(job: JobSpec, file: Path) -> Iterator[subprocess.Popen[str]]:
         kill_all_of(job, process)
 
 
-def kill_all_of(job: JobSpec, process: subprocess.Popen[str]) -> None:
-    process.kill()
-    for pid in replicas_of(job):
-        with suppress(ProcessLookupError):  # it may just have noticed
-            os.kill(pid, signal.SIGKILL)
-    process.wait()
-    until(lambda: not replicas_of(job), "a killed process is gone a moment later")
-
-
-def until(look: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not look():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
 def is_waiting(job: JobSpec) -> bool:
     with suppress(OutputError):  # nothing is written before it waits
         return bool(read_status(job.output.path)["state"] == "waiting")
@@ -86,7 +70,7 @@ def test_the_second_job_waits_says_for_whom_and_then_runs(make_job: MakeJob, tmp
     first, second = (job_named(make_job, tmp_path, name) for name in ("first", "second"))
     with running(first, tmp_path / "1.yaml") as one:
         two = start(write_spec(second, tmp_path / "2.yaml"))
-        until(lambda: is_waiting(second), "the second job does not say that it waits")
+        eventually(lambda: is_waiting(second), bool, 60)
         assert "gpu0 is held by job first of " in describe(read_status(second.output.path))
         assert not (Path(second.output.path) / "_batchjobs/plan.json").exists()
         one.communicate(timeout=60)
@@ -143,7 +127,7 @@ def test_a_stop_while_waiting_ends_it_at_once(make_job: MakeJob, tmp_path: Path,
     job = job_named(make_job, tmp_path, "stopped")
     with held():
         process = start(write_spec(job, tmp_path / "job.yaml"))
-        until(lambda: is_waiting(job), "it does not wait")
+        eventually(lambda: is_waiting(job), bool, 60)
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
     summary = json.loads(out)

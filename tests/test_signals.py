@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,6 +15,8 @@ from batchjobs.storage.checkpoint import committed_shards
 from batchjobs.storage.store import open_store
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, batchjobs, read_output, summary_of, text_table, write_spec
+from tests.processes import kill_all_of, replicas_of, start, wait_for_parts
+from tests.waiting import eventually
 
 
 def slow_job(make_job: MakeJob) -> JobSpec:
@@ -24,40 +24,12 @@ def slow_job(make_job: MakeJob) -> JobSpec:
     return make_job(text_table(60), engine={"echo": {"tokens_per_s": 35}})
 
 
-def start(file: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "batchjobs.cli", "run", "--no-prefect", "--json", str(file)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for_parts(job: JobSpec, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while len(committed_shards(open_store(job.output.path))) < count:
-        assert time.monotonic() < deadline, "no shard was committed in time"
-        time.sleep(0.05)
-
-
-def replicas_of(job: JobSpec) -> list[int]:
-    """Processes of ours that hold this output's second lock, the dispatcher among them."""
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                links = [os.readlink(fd) for fd in (process / "fd").iterdir()]
-            except OSError:
-                continue
-            if f"{job.output.path}/_batchjobs/writers.lock" in links:
-                found.append(int(process.name))
-    return found
-
-
 def test_after_kill_9_of_everything_the_same_command_goes_on(make_job: MakeJob, tmp_path: Path) -> None:
     job = slow_job(make_job)
     file = write_spec(job, tmp_path / "job.yaml")
     running = start(file)
     wait_for_parts(job, 2)
-    for pid in {running.pid, *replicas_of(job)}:
-        os.kill(pid, signal.SIGKILL)
-    running.wait()
+    kill_all_of(job, running)
     done = committed_shards(open_store(job.output.path))
     stamps = {n: os.stat(f"{job.output.path}/part-{n:06d}.parquet").st_mtime_ns for n in done}
     (tmp_path / "out/_batchjobs/tmp/leftover.parquet").write_bytes(b"half")
@@ -83,10 +55,7 @@ def test_a_replica_does_not_outlive_its_killed_dispatcher(make_job: MakeJob, tmp
     assert len(replicas_of(job)) == 2
     running.kill()
     running.wait()
-    deadline = time.monotonic() + 10
-    while replicas_of(job):
-        assert time.monotonic() < deadline, "the replica is still there"
-        time.sleep(0.05)
+    eventually(lambda: replicas_of(job), lambda left: not left, 10)
 
 
 def test_a_frozen_replica_of_a_killed_dispatcher_does_not_hold_the_output(make_job: MakeJob, tmp_path: Path) -> None:
@@ -121,19 +90,13 @@ def test_a_stop_drains_and_leaves_a_partial_job(make_job: MakeJob, tmp_path: Pat
 def test_a_second_signal_ends_at_once(make_job: MakeJob, tmp_path: Path) -> None:
     job = make_job(text_table(60), engine={"echo": {"hang_rows": [0, 1, 2, 3, 4, 5, 6, 7]}})
     running = start(write_spec(job, tmp_path / "job.yaml"))
-    deadline = time.monotonic() + 30
-    while len(replicas_of(job)) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: replicas_of(job), lambda found: len(found) == 2)
     time.sleep(1)
     running.send_signal(signal.SIGTERM)
     time.sleep(0.5)
     running.send_signal(signal.SIGTERM)
     assert running.wait(timeout=10) != 0
-    deadline = time.monotonic() + 10
-    while replicas_of(job):
-        assert time.monotonic() < deadline, "the replica is still there"
-        time.sleep(0.05)
+    eventually(lambda: replicas_of(job), lambda left: not left, 10)
 
 
 def test_a_second_runner_is_refused_while_the_first_runs(make_job: MakeJob, tmp_path: Path) -> None:

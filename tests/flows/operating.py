@@ -16,7 +16,7 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import FlowRun
 
 from tests.flows.server import worker
-from tests.flows.waiting import eventually
+from tests.waiting import eventually
 
 PREFECT_YAML = Path(__file__).parents[2] / "prefect.yaml"
 

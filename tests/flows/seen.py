@@ -17,7 +17,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import Artifact, FlowRun, Log, TaskRun
 from prefect.client.schemas.sorting import FlowRunSort, LogSort
 
-from tests.flows.waiting import eventually
+from tests.waiting import eventually
 
 
 def run_named(name: str) -> FlowRun:

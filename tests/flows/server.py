@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.flows.waiting import eventually, free_port
+from tests.waiting import eventually, free_port
 
 # What an operator has in minutes, in seconds. The lease storage is what keeps jobs alive over a restart of the server.
 _SHORT = {

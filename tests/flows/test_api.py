@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flows.api import api_answers, api_configured
-from tests.flows.waiting import free_port
+from tests.waiting import free_port
 
 
 def in_child(code: str, folder: Path, **environment: str) -> str:

@@ -24,7 +24,7 @@ from flows.batch_inference import run_in_process
 from flows.nightly import nightly
 from tests.conftest import MakeJob, batchjobs, text_table
 from tests.flows.seen import run_named
-from tests.flows.waiting import eventually, free_port
+from tests.waiting import eventually, free_port
 
 pytestmark = pytest.mark.prefect
 

@@ -15,8 +15,8 @@ from matplotlib.image import imread
 from tests.conftest import MakeJob, text_table, write_spec
 from tests.flows.seen import artifacts_of, run_named
 from tests.flows.server import Server
-from tests.flows.waiting import eventually
 from tests.reports.test_in_browser import CHROMIUM, chromium
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.prefect, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")]
 

@@ -22,7 +22,7 @@ from flows.submit import submit
 from schemas.job import JobSpec
 from tests.conftest import MakeJob, batchjobs, read_output, text_table, write_spec
 from tests.flows.operating import ended, prefect, processes_of, read_run, without_worker
-from tests.flows.waiting import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.prefect
 

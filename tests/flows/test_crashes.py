@@ -28,7 +28,7 @@ from flows.submit import submit
 from schemas.job import JobSpec
 from tests.conftest import text_table
 from tests.flows.server import Server, end, own_server, worker
-from tests.flows.waiting import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(900)]
 

@@ -19,7 +19,7 @@ from flows.submit import submit
 from tests.conftest import MakeJob, write_spec
 from tests.flows.operating import deploy as deploy_all
 from tests.flows.seen import tasks_of
-from tests.flows.waiting import free_port
+from tests.waiting import free_port
 
 pytestmark = pytest.mark.prefect
 

@@ -22,7 +22,7 @@ from schemas.job import JobSpec
 from tests.conftest import MakeJob, text_table
 from tests.flows.seen import log_of, run_named
 from tests.flows.server import worker
-from tests.flows.waiting import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.prefect, pytest.mark.usefixtures("prefect_api")]
 

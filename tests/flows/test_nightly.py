@@ -29,7 +29,7 @@ from tests.conftest import batchjobs, run_here
 from tests.dated import WriteFile, dated_job_file, rows_of
 from tests.flows.seen import log_of
 from tests.flows.server import Server, worker
-from tests.flows.waiting import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.prefect, pytest.mark.usefixtures("prefect_api")]
 

@@ -20,7 +20,7 @@ from schemas.summary import Summary
 from tests.conftest import MakeJob, text_table, write_spec
 from tests.flows.operating import deploy
 from tests.flows.server import worker
-from tests.flows.waiting import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.prefect
 

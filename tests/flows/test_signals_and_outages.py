@@ -19,7 +19,7 @@ from schemas.job import JobSpec
 from tests.conftest import MakeJob, text_table, write_spec
 from tests.flows.seen import artifacts_of, run_named, tasks_of
 from tests.flows.server import own_server
-from tests.flows.waiting import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.prefect
 

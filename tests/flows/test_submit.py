@@ -26,7 +26,7 @@ from flows.watch import End, watch
 from tests.conftest import MakeJob, batchjobs, text_table, write_spec
 from tests.flows.operating import read_run, without_worker
 from tests.flows.server import own_server
-from tests.flows.waiting import eventually, free_port
+from tests.waiting import eventually, free_port
 
 pytestmark = pytest.mark.prefect
 

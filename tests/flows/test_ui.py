@@ -16,7 +16,7 @@ import pytest
 
 from scripts.ui import _marked, settings
 from tests.conftest import MakeJob, text_table, write_spec
-from tests.flows.waiting import eventually, free_port
+from tests.waiting import eventually, free_port
 
 pytestmark = pytest.mark.prefect
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,8 @@ from bench.wired import assignment_of, run_wired
 from schemas.job import JobSpec
 from scripts.build_model import build_model
 from tests.conftest import MakeJob, batchjobs, read_output, run_here, summary_of, text_table, write_spec
+from tests.processes import kill_all_of, start, wait_for_parts
 from tests.test_real_engine import MODEL, bad_rows, real_job
-from tests.test_signals import replicas_of, start, wait_for_parts
 
 UNEQUAL = ("queue_s", "ttft_s", "tpot_s", "cached_tokens")  # in any two runs
 GENERATE = {"feed": "generate"}
@@ -105,9 +103,7 @@ def test_a_kill_costs_the_open_shard_and_nothing_else(make_job: MakeJob, tmp_pat
     job = slow_job(make_job)
     running = start(write_spec(job, tmp_path / "job.yaml"))
     wait_for_parts(job, 2)
-    for pid in {running.pid, *replicas_of(job)}:
-        os.kill(pid, signal.SIGKILL)
-    running.wait()
+    kill_all_of(job, running)
     done = len(committed_shards(open_store(job.output.path)))
     fast = write_spec(make_job(text_table(60)), tmp_path / "job.yaml")  # another feed may finish it
     summary = summary_of(batchjobs("run", "--no-prefect", "--json", fast))

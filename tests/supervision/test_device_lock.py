@@ -18,6 +18,7 @@ from batchjobs.settings.devices import OneDevice
 from batchjobs.supervision import device_folder, device_lock
 from batchjobs.supervision.device_folder import lock_folder
 from batchjobs.supervision.device_lock import Busy, DeviceLocks, record_of, take_groups
+from tests.processes import is_alive
 
 GPU = OneDevice("0", "GPU-0a")
 OTHER = OneDevice("1", "GPU-1a")
@@ -74,13 +75,6 @@ def holder(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[st
     process.wait()
     if is_alive(engine):
         os.kill(engine, signal.SIGKILL)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 def test_a_device_is_held_once_and_whoever_comes_is_told_by_whom() -> None:

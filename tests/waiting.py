@@ -15,7 +15,7 @@ def eventually(look: Callable[[], Value], enough: Callable[[Value], bool], secon
     deadline = time.monotonic() + seconds
     while not enough(found := look()):
         assert time.monotonic() < deadline, f"not in {seconds} s: {found}"
-        time.sleep(0.2)
+        time.sleep(0.1)
     return found
 
 
