@@ -42,7 +42,8 @@ down: ## stop what `make ui` started; a flow run stops in order
 	@if [ -x $(BIN)/python ]; then $(BIN)/python scripts/ui.py down; fi
 
 test: $(MODEL) test-fast ## run every test (ARGS= goes to pytest)
-	@$(BIN)/python -m pytest -m "engine or prefect" $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "prefect and not engine" $(ARGS)
+	@$(BIN)/python -m pytest -m engine $(ARGS)
 
 test-fast: $(READY) ## run the tests that need neither vLLM nor a Prefect server
 	@$(BIN)/python -m pytest -n 2 -m "not engine and not prefect" $(ARGS)

@@ -41,10 +41,15 @@ PATIENCE = 240.0  # on a machine that does other things too
 
 @dataclass
 class Box:
-    """A server, and a worker for each pool with the deployment `batch-inference/POOL`, which has a limit of 1."""
+    """A server with pools, each with the deployment `batch-inference/POOL`, which has a limit of 1.
+
+    A worker begins with its job: when four of them poll at once, SQLite refuses many writes ("database is locked"). The
+    server repeats what failed, and with it an automation's action.
+    """
 
     server: Server
     folder: Path
+    stack: ExitStack
     workers: dict[str, subprocess.Popen[bytes]]
     runs: dict[str, UUID]
 
@@ -52,7 +57,8 @@ class Box:
         return self.folder / pool / "out"
 
     def begin(self, pool: str, seconds: float) -> None:
-        """Submit a job that takes so long."""
+        """Start the pool's worker, and submit a job that takes so long."""
+        self.workers[pool] = self.stack.enter_context(worker(self.server.url, self.folder, pool, pool))
         job = slow_job(self.folder / pool, pool, seconds)
         self.runs[pool] = submit(job, f"batch-inference/{pool}").id
 
@@ -141,12 +147,11 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
                 client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
         deploy(folder, server.url)
         set_automations(Wanted(heartbeat_within=WITHIN, max_resumes=MOST_RESUMES))
-        workers = {pool: stack.enter_context(worker(server.url, folder, pool, pool)) for pool in POOLS}
-        box = Box(server, folder, workers, {})
+        box = Box(server, folder, stack, {}, {})
         for pool, seconds in (("dead", 40.0), ("killed", 150.0)):
             box.begin(pool, seconds)
         flow = box.generating("dead")
-        end(workers["dead"], signal.SIGKILL)  # first the worker, which would tell of the other's death
+        end(box.workers["dead"], signal.SIGKILL)  # first the worker, which would tell of the other's death
         flow.kill()
         yield box
 
