@@ -25,7 +25,6 @@ from batchjobs.planning.plan import (
     warn_of_versions,
 )
 from batchjobs.rows.sampling import row_field_names
-from batchjobs.rows.tokens import load_tokenizer
 from batchjobs.settings.devices import Placement, placements
 from batchjobs.settings.history import lengths_of, newest_record
 from batchjobs.settings.sizing import Decisions, decide
@@ -106,7 +105,6 @@ def prepare(
     if frozen is None:
         _refuse_foreign(store)
         check_engine(resolved, row_field_names(job.sampling, dataset.schema))
-        load_tokenizer(resolved, plan.as_of)
         paths = [file.path for file in plan.files]
     else:
         paths = compare(frozen, plan, store.url, frozen_input)
