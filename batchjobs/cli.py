@@ -8,7 +8,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,9 +18,6 @@ from batchjobs.commands.arguments import AsJson, Date, Force, JobFile, Output, j
 from batchjobs.commands.running import print_summary
 from batchjobs.errors import BatchjobsError
 from batchjobs.rows.tokenizers_only import spare_torch
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(
     name="batchjobs",

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 MARK = "BATCHJOBS_OUTPUT_MARK"
 ATTEMPT = "BATCHJOBS_ATTEMPT"
@@ -21,7 +22,13 @@ _PATIENCE = 10.0  # seconds for the kernel to end what was killed
 _TRACKER_S = 1.0  # for a resource tracker to end by itself
 # Shared memory and semaphores of vLLM's and Python's queues, whose tracker may be dead.
 _SHARED_MEMORY = re.compile(r"(/dev/shm/(?:psm_|sem\.mp-)\w+)")
-_ENDED = "ZX"  # states of a process that holds nothing any more; its parent has only not asked for its exit code
+_ENDED = "ZX"  # states of a thread that runs no more; its parent has only not asked for its exit code
+
+
+class _Stat(NamedTuple):
+    state: str  # of the first thread
+    group: int
+    threads: int
 
 
 def mark_of(url: str) -> str:
@@ -56,7 +63,7 @@ def remove_users(lock: str) -> int:
 
 def of_life(group: int, mark: str, attempt: int) -> list[int]:
     """Processes of one life: its process group, and what of it has left the group, as vLLM's workers do."""
-    in_group = {pid for pid in _processes() if _state_and_group(pid)[1] == group}
+    in_group = {pid for pid in _processes() if _stat(pid).group == group}
     return sorted(in_group.union(marked(mark, attempt)))
 
 
@@ -72,7 +79,7 @@ def _end(find: Callable[[], list[int]]) -> int:
     began = time.monotonic()
     killed: set[int] = set()
     segments: set[str] = set()
-    while pids := [pid for pid in killed | set(find()) if _state_and_group(pid)[0] not in _ENDED]:
+    while pids := [pid for pid in killed | set(find()) if not has_ended(pid)]:
         if time.monotonic() > began + _PATIENCE:
             raise TimeoutError(f"processes {sorted(pids)} were killed and do not end; they may still hold the device")
         segments |= set[str]().union(*map(_segments, pids))
@@ -87,11 +94,19 @@ def _end(find: Callable[[], list[int]]) -> int:
     return len(killed)
 
 
-def _state_and_group(pid: int) -> tuple[str, int]:
+def has_ended(pid: int) -> bool:
+    """Whether it holds nothing any more. The first thread of a killed process is a zombie at once, while others may
+    still be on their way out, with the memory, files and locks that all of them share."""
+    stat = _stat(pid)
+    return stat.state in _ENDED and stat.threads <= 1
+
+
+def _stat(pid: int) -> _Stat:
+    """See proc_pid_stat(5)."""
     with suppress(OSError):
-        state, _, group = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:3]
-        return state, int(group)
-    return "X", -1
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return _Stat(fields[0], int(fields[2]), int(fields[17]))
+    return _Stat("X", -1, 0)
 
 
 def _is_tracker(pid: int) -> bool:

@@ -41,18 +41,20 @@ def replicas_of(job: JobSpec) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it may still hold something: a dying process shows no open files for moments in which its locks hold."""
+    """Whether it may still hold something: its first thread may be a zombie while others still hold what all share."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
         return False
+    return fields[0] not in "ZX" or int(fields[17]) > 1
 
 
 def kill_all_of(job: JobSpec, running: subprocess.Popen[str]) -> None:
     """SIGKILL to the dispatcher and its replicas; returns when nothing of them holds a lock."""
-    pids = {running.pid, *replicas_of(job)}
-    for pid in pids:
+    replicas = set(replicas_of(job)) - {running.pid}
+    running.kill()  # first: it would start others in their place
+    for pid in replicas:
         with suppress(ProcessLookupError):  # it may just have noticed
             os.kill(pid, signal.SIGKILL)
     running.wait()
-    eventually(lambda: [pid for pid in pids if is_alive(pid)], lambda left: not left)
+    eventually(lambda: [pid for pid in replicas if is_alive(pid)], lambda left: not left)

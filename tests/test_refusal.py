@@ -10,6 +10,7 @@ import pytest
 
 from batchjobs.errors import InputError, OutputError, SpecError
 from tests.conftest import MakeJob, read_output, run_here, snapshot, text_table
+from tests.models import word_model
 
 
 def test_a_changed_setting_is_refused_with_the_difference(make_job: MakeJob) -> None:
@@ -56,6 +57,26 @@ def test_an_output_that_is_or_contains_or_lies_inside_the_input_is_refused(
 def test_missing_input_is_refused_before_anything_is_written(make_job: MakeJob, tmp_path: Path) -> None:
     job = make_job(input={"path": str(tmp_path / "nowhere")})
     with pytest.raises(InputError, match="nowhere"):
+        run_here(job)
+    assert not Path(job.output.path).exists()
+
+
+def test_a_tokenizer_that_cannot_be_loaded_is_refused_before_anything_is_written(
+    make_job: MakeJob, tmp_path: Path
+) -> None:
+    model = word_model(tmp_path / "model")
+    (model / "tokenizer.json").write_text("half of a fi")
+    job = make_job(model={"name": str(model)})
+    with pytest.raises(SpecError, match=r"model\.name: the tokenizer of .* cannot be loaded"):
+        run_here(job)
+    assert not Path(job.output.path).exists()
+
+
+def test_a_chat_for_a_model_without_a_chat_template_is_refused_before_anything_is_written(
+    make_job: MakeJob, tmp_path: Path
+) -> None:
+    job = make_job(model={"name": str(word_model(tmp_path / "model"))}, prompt={"column": None, "user": "{{ text }}"})
+    with pytest.raises(SpecError, match=r"has no chat template; give prompt\.chat_template"):
         run_here(job)
     assert not Path(job.output.path).exists()
 

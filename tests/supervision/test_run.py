@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from batchjobs.leftovers import ATTEMPT, MARK, end_life, mark_of, marked, remove_marked
 from batchjobs.reports.text import text
 from batchjobs.status import describe, read_status
 from schemas.job import JobSpec
@@ -126,33 +121,3 @@ def test_a_start_that_fails_is_tried_three_times(make_job: MakeJob) -> None:
     summary = run_here(make_job(engine={"echo": {"fail_at_start": "no such device"}}))
     assert causes(summary) == ["start_failed"] * 3
     assert summary.exit_code == 1
-
-
-def test_a_life_ends_with_what_has_left_its_group_and_no_other_life_with_it() -> None:
-    def started(attempt: int) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, MARK: "output", ATTEMPT: str(attempt)}
-        command = [sys.executable, "-c", "import time; time.sleep(60)"]
-        return subprocess.Popen(command, env=environment, start_new_session=True)
-
-    leader, outside, other = started(1), started(1), started(2)
-    while len(marked("output")) < 3:
-        time.sleep(0.01)
-    assert end_life(leader.pid, "output", 1) == 2
-    assert (leader.wait(), outside.wait()) == (-9, -9)
-    assert marked("output") == [other.pid]
-    other.kill()
-    other.wait()
-
-
-def test_leftovers_of_an_earlier_life_are_found_by_their_mark(tmp_path: Path) -> None:
-    mark = mark_of(str(tmp_path))
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, MARK: mark})
-    deadline = time.monotonic() + 5
-    while marked(mark) != [child.pid]:
-        assert time.monotonic() < deadline
-    killer = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"])
-    killer.wait()
-    child_gone = remove_marked(mark)
-    assert child_gone == 1
-    assert child.wait() == -9
-    assert marked(mark) == []
